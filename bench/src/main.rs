@@ -1,0 +1,2 @@
+//! onlooker-bench
+fn main() {}

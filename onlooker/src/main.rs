@@ -1,0 +1,2 @@
+//! onlooker
+fn main() {}
