@@ -1,1 +1,11 @@
-//! onlooker-testkit
+#![doc = include_str!("../README.md")]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod install;
+pub mod ports;
+pub mod process;
+pub mod redis;
+mod redis_cluster;
+mod wait;
+
+pub use wait::{wait_for, wait_until, wait_until_async};

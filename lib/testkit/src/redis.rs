@@ -1,0 +1,231 @@
+//! A Redis server of one's own.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+
+use crate::install;
+use crate::ports::free_port;
+use crate::process::{Process, Program};
+
+pub use crate::redis_cluster::{RedisCluster, RedisClusterBuilder};
+
+const READY: Duration = Duration::from_secs(20);
+const CLI_SECONDS: &str = "5";
+
+/// Settings of a [`RedisServer`]; persistence is off unless asked for.
+#[derive(Debug, Clone, Default)]
+pub struct RedisBuilder {
+    port: u16,
+    maxmemory: Option<String>,
+    policy: Option<String>,
+    password: Option<String>,
+    persistent: bool,
+    args: Vec<String>,
+}
+
+impl RedisBuilder {
+    /// The port; 0, the default, picks a free one.
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = port;
+        self
+    }
+
+    /// `maxmemory`, as Redis writes it (`8mb`, or bytes).
+    pub fn maxmemory(mut self, limit: impl ToString) -> Self {
+        self.maxmemory = Some(limit.to_string());
+        self
+    }
+
+    /// `maxmemory-policy`, for example `noeviction` or `volatile-lru`.
+    pub fn policy(mut self, policy: &str) -> Self {
+        self.policy = Some(policy.to_owned());
+        self
+    }
+
+    /// The password of the default user.
+    pub fn password(mut self, password: &str) -> Self {
+        self.password = Some(password.to_owned());
+        self
+    }
+
+    /// Keeps the data over [`RedisServer::kill`] and [`RedisServer::restart`]: an append-only file that
+    /// is synced at every write.
+    pub fn persistent(mut self) -> Self {
+        self.persistent = true;
+        self
+    }
+
+    /// One more directive with its value, for example `("--io-threads", "2")`.
+    pub fn arg(mut self, name: &str, value: &str) -> Self {
+        self.args.extend([name.to_owned(), value.to_owned()]);
+        self
+    }
+
+    /// Starts the server and waits until it answers.
+    ///
+    /// # Errors
+    /// Redis cannot be installed, or does not come up; the message has the end of its log.
+    pub fn start(mut self) -> Result<RedisServer> {
+        install::ensure(&[install::REDIS_SERVER, install::REDIS_CLI])?;
+        if self.port == 0 {
+            self.port = free_port()?;
+        }
+        let folder = TempDir::with_prefix("onlooker-redis-")?;
+        let server = RedisServer { settings: self, folder, process: Mutex::new(None) };
+        server.launch()?;
+        Ok(server)
+    }
+
+    fn program(&self, folder: &Path) -> Program {
+        let mut args: Vec<String> = Vec::new();
+        let mut set = |name: &str, value: &str| args.extend([format!("--{name}"), value.to_owned()]);
+        set("bind", "127.0.0.1");
+        set("port", &self.port.to_string());
+        set("dir", &folder.to_string_lossy());
+        set("save", "");
+        set("appendonly", if self.persistent { "yes" } else { "no" });
+        set("appendfsync", "always");
+        set("repl-diskless-sync-delay", "0");
+        if let Some(limit) = &self.maxmemory {
+            set("maxmemory", limit);
+        }
+        if let Some(policy) = &self.policy {
+            set("maxmemory-policy", policy);
+        }
+        if let Some(password) = &self.password {
+            set("requirepass", password);
+            set("masterauth", password);
+        }
+        args.extend(self.args.iter().cloned());
+        Program {
+            name: format!("redis-server on port {}", self.port),
+            executable: "redis-server".into(),
+            args: args.into_iter().map(Into::into).collect(),
+            folder: folder.to_owned(),
+            log: folder.join("redis.log"),
+        }
+    }
+}
+
+/// A running redis-server on 127.0.0.1; killed and its folder removed when the value is dropped.
+#[derive(Debug)]
+pub struct RedisServer {
+    settings: RedisBuilder,
+    folder: TempDir,
+    process: Mutex<Option<Process>>,
+}
+
+impl RedisServer {
+    /// Settings to change before [`RedisBuilder::start`].
+    pub fn builder() -> RedisBuilder {
+        RedisBuilder::default()
+    }
+
+    /// A server with the defaults: no limit, no password, nothing persisted.
+    ///
+    /// # Errors
+    /// As for [`RedisBuilder::start`].
+    pub fn start() -> Result<Self> {
+        Self::builder().start()
+    }
+
+    /// The port on 127.0.0.1; the same after a restart.
+    pub fn port(&self) -> u16 {
+        self.settings.port
+    }
+
+    /// `redis://127.0.0.1:PORT/`, with the password where one is set.
+    pub fn url(&self) -> String {
+        let user = self.settings.password.as_ref().map_or(String::new(), |p| format!(":{p}@"));
+        format!("redis://{user}127.0.0.1:{}/", self.port())
+    }
+
+    /// The process id.
+    ///
+    /// # Errors
+    /// It was killed and not restarted.
+    pub fn pid(&self) -> Result<u32> {
+        self.process().as_ref().map(Process::pid).context("redis-server does not run")
+    }
+
+    /// SIGKILL, then waits until it is gone. Does nothing to one that was killed before.
+    ///
+    /// # Errors
+    /// The operating system refuses.
+    pub fn kill(&self) -> Result<()> {
+        match self.process().take() {
+            Some(mut process) => process.kill(),
+            None => Ok(()),
+        }
+    }
+
+    /// SIGSTOP: connections stay open, nothing is answered.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn pause(&self) -> Result<()> {
+        self.signal(libc::SIGSTOP)
+    }
+
+    /// SIGCONT: what was sent meanwhile is carried out now.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn resume(&self) -> Result<()> {
+        self.signal(libc::SIGCONT)
+    }
+
+    /// Kills it if it runs and starts it again on the same port, empty unless [`RedisBuilder::persistent`].
+    ///
+    /// # Errors
+    /// As for [`RedisBuilder::start`].
+    pub fn restart(&self) -> Result<()> {
+        self.kill()?;
+        self.launch()
+    }
+
+    /// What `redis-cli` prints for a command, without the last newline: a look at the server that
+    /// shares no code with the client under test.
+    ///
+    /// # Errors
+    /// The server cannot be reached, does not answer within 5 s, or answers with an error.
+    pub fn cli(&self, command: &[&str]) -> Result<String> {
+        let output = self.cli_command().arg("-e").args(command).output().context("cannot run redis-cli")?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        if !output.status.success() {
+            bail!("redis-cli {}: {text}{}", command.join(" "), String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(text.trim_end_matches('\n').to_owned())
+    }
+
+    pub(crate) fn cli_command(&self) -> Command {
+        // redis-cli 7.0 has no time-out of its own, and a paused server would hold it for ever.
+        let mut cli = Command::new("timeout");
+        cli.args([CLI_SECONDS, "redis-cli", "-h", "127.0.0.1", "-p", &self.port().to_string()]);
+        if let Some(password) = &self.settings.password {
+            cli.env("REDISCLI_AUTH", password);
+        }
+        cli
+    }
+
+    fn launch(&self) -> Result<()> {
+        let mut process = self.settings.program(self.folder.path()).start()?;
+        process.wait_ready(READY, || self.cli(&["PING"]).is_ok_and(|answer| answer == "PONG"))?;
+        *self.process() = Some(process);
+        Ok(())
+    }
+
+    fn signal(&self, signal: i32) -> Result<()> {
+        self.process().as_mut().context("redis-server does not run")?.signal(signal)
+    }
+
+    fn process(&self) -> MutexGuard<'_, Option<Process>> {
+        // A test that panicked elsewhere leaves the process as it was: still good to kill.
+        self.process.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
