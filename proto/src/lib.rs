@@ -119,7 +119,11 @@ pub fn decode_view(payload: Option<&[u8]>) -> Result<View, DecodeError> {
         key_version: m.key_version,
         event_ms: m.event_ms,
         received_ms: m.received_ms,
-        client_id: if m.client_id.is_empty() { None } else { Some(id("client_id", ClientId::new(&m.client_id))?) },
+        client_id: if m.client_id.is_empty() {
+            None
+        } else {
+            Some(id("client_id", ClientId::new(&m.client_id))?)
+        },
         user_agent: some(m.user_agent),
         referrer: some(m.referrer),
         facts: Facts(m.facts),

@@ -155,7 +155,8 @@ mod tests {
 
     #[test]
     fn placeholders_and_control_characters_are_refused() {
-        for bad in ["undefined", "null", "\"null\"", "None", "NaN", "[object Object]", "true", " undefined "] {
+        for bad in ["undefined", "null", "\"null\"", "None", "NaN", "[object Object]", "true", " undefined "]
+        {
             assert_eq!(ItemId::new(bad), Err(IdError::Placeholder), "{bad}");
         }
         assert_eq!(ItemId::new("a\u{0}b"), Err(IdError::BadCharacter { at: 1 }));

@@ -6,8 +6,11 @@ mod partition;
 mod verdict;
 mod view;
 
-pub use id::{usable_viewer, ClientId, IdError, ItemId, SiteId, ViewId, ViewerHash, MAX_CLIENT_ID_BYTES, MAX_ITEM_BYTES, MAX_SITE_BYTES};
-pub use key::{client_id_key, dedup_key, CountKey, DayNumber, Digest128, ItemKey, KeyError, Scope};
+pub use id::{
+    ClientId, IdError, ItemId, MAX_CLIENT_ID_BYTES, MAX_ITEM_BYTES, MAX_SITE_BYTES, SiteId, ViewId,
+    ViewerHash, usable_viewer,
+};
+pub use key::{CountKey, DayNumber, Digest128, ItemKey, KeyError, Scope, client_id_key, dedup_key};
 pub use partition::{murmur2, partition_of};
 pub use verdict::{DeadReason, Reason, Verdict};
 pub use view::{Facts, View};
