@@ -17,6 +17,24 @@ pub struct Number {
     pub changed_s: u32,
 }
 
+/// What the store holds for one key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Held {
+    /// The number; none if absent.
+    pub number: Option<Number>,
+    /// Whether the sketch is present.
+    pub sketch: bool,
+}
+
+/// Answer to a look-up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CountLookup {
+    /// In the order of the keys.
+    Found(Vec<Held>),
+    /// The store did not stand at `from`: where it stands, or none if it lost everything.
+    Gap(Option<i64>),
+}
+
 /// An archived sketch on which a missing one is built.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Base {
@@ -112,17 +130,21 @@ pub trait CountStore: Send + Sync + 'static {
 
     /// If the store stands nowhere: sets it to `durable` and notes that it is whole again from `whole_at` on (the end of
     /// the log at that moment; readers are told until then). Returns where it stands.
-    fn init(&self, partition: i32, durable: i64, whole_at: i64)
-    -> impl Future<Output = Result<i64, PortError>> + Send;
+    fn init(
+        &self,
+        partition: i32,
+        durable: i64,
+        whole_at: i64,
+    ) -> impl Future<Output = Result<i64, PortError>> + Send;
 
-    /// The numbers of `keys`, and which of these sketches are absent, if the store stands at `from`; `Err(gap)` inside
-    /// if not. One atomic step: what is read from the archive *after* this answer is a valid base at `from`.
+    /// The numbers of `keys`, and which of these sketches are absent, if the store stands at `from`. One atomic step:
+    /// what is read from the archive *after* this answer is a valid base at `from`.
     fn lookup(
         &self,
         partition: i32,
         from: i64,
         keys: &[CountKey],
-    ) -> impl Future<Output = Result<Result<Vec<(Option<Number>, bool)>, Option<i64>>, PortError>> + Send;
+    ) -> impl Future<Output = Result<CountLookup, PortError>> + Send;
 
     /// Applies a batch. `PortError::Full` means that nothing was changed.
     fn apply(

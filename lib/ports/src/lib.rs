@@ -9,13 +9,13 @@ mod log;
 
 pub use archive::{Archive, ArchiveCell, Archived};
 pub use counts::{
-    Apply, ApplyOutcome, Base, CountReader, CountStore, Dirty, Number, NumberRead, PartitionState,
-    ReadCount, SketchAdd, SketchRead, SketchValue,
+    Apply, ApplyOutcome, Base, CountLookup, CountReader, CountStore, Dirty, Held, Number, NumberRead,
+    PartitionState, ReadCount, SketchAdd, SketchRead, SketchValue,
 };
-pub use dedup::{Applied, ClaimOutcome, Claim, DedupStore, InstallOutcome, Lookup, Remembered};
+pub use dedup::{Applied, Claim, ClaimOutcome, DedupStore, InstallOutcome, Lookup, Remembered};
 pub use log::{
-    Batch, BatchBuilder, CommitError, Committed, GroupEvent, GroupReader, LogWriter, OutgoingBatch, OutgoingRef,
-    Position, RecordRef, Topic, Transactor, VerdictHistory,
+    Batch, BatchBuilder, CommitError, Committed, GroupEvent, GroupReader, LogWriter, OutgoingBatch,
+    OutgoingRef, Position, RecordRef, Topic, Transactor, VerdictHistory,
 };
 
 /// Why a port could not do what was asked. The caller chooses: wait and try again, or stop.

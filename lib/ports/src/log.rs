@@ -292,7 +292,10 @@ pub trait GroupReader: Send + 'static {
 
     /// What the group has committed; none if nothing. Waits for transactions under way (`require_stable`), so that the
     /// answer cannot be overtaken by a commit that was sent earlier.
-    fn committed(&mut self, partition: i32) -> impl Future<Output = Result<Option<Committed>, PortError>> + Send;
+    fn committed(
+        &mut self,
+        partition: i32,
+    ) -> impl Future<Output = Result<Option<Committed>, PortError>> + Send;
 
     /// The first offset that the log still has, and its end.
     fn bounds(&mut self, partition: i32) -> impl Future<Output = Result<(i64, i64), PortError>> + Send;

@@ -1,0 +1,1 @@
+//! What every `CountStore` and `CountReader` keeps.
