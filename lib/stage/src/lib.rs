@@ -1,1 +1,13 @@
-//! onlooker-stage
+#![doc = include_str!("../README.md")]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod health;
+pub mod retry;
+pub mod shutdown;
+mod supervisor;
+pub mod telemetry;
+
+pub use health::{Component, Health};
+pub use retry::{Backoff, retry_until_shutdown};
+pub use shutdown::{Shutdown, ShutdownTrigger, signals};
+pub use supervisor::{ExitCause, RoomExit, Supervisor};

@@ -1,0 +1,10 @@
+//! Logs and metrics of the process.
+
+mod logs;
+mod metric;
+mod process;
+mod recorder;
+
+pub use logs::{LogConfig, LogError, LogFormat, init_logs};
+pub use metric::{Counter, Family, Gauge, Histogram, Metric, PartitionGauge};
+pub use recorder::{LATENCY_BUCKETS_S, MetricsError, MetricsHandle, init_metrics};
