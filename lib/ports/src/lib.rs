@@ -6,6 +6,7 @@ pub mod conformance;
 mod counts;
 mod dedup;
 mod log;
+mod secret;
 
 pub use archive::{Archive, ArchiveCell, Archived};
 pub use counts::{
@@ -17,6 +18,7 @@ pub use log::{
     Batch, BatchBuilder, CommitError, Committed, GroupEvent, GroupReader, LogWriter, OutgoingBatch,
     OutgoingRef, Position, RecordRef, Topic, Transactor, VerdictHistory,
 };
+pub use secret::Secret;
 
 /// Why a port could not do what was asked. The caller chooses: wait and try again, or stop.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
