@@ -81,6 +81,18 @@ impl Program {
         }
         Ok(command.spawn().with_context(|| format!("cannot start {}", self.name))?.id())
     }
+
+    /// Runs it to its end.
+    ///
+    /// # Errors
+    /// It cannot be run or fails; the message has the end of its log.
+    pub fn run(&self) -> Result<()> {
+        let status = self.command()?.status().with_context(|| format!("cannot run {}", self.name))?;
+        if !status.success() {
+            bail!("{} ended with {status}:\n{}", self.name, tail(&self.log));
+        }
+        Ok(())
+    }
 }
 
 type Job = (Command, Sender<io::Result<Child>>);

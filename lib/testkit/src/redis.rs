@@ -1,16 +1,18 @@
 //! A Redis server of one's own.
 
+use std::ops::Deref;
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
+use crate::folder::server_folder;
 use crate::install;
+use crate::managed::Managed;
 use crate::ports::free_port;
-use crate::process::{Process, Program};
+use crate::process::Program;
 
 pub use crate::redis_cluster::{RedisCluster, RedisClusterBuilder};
 
@@ -53,7 +55,7 @@ impl RedisBuilder {
         self
     }
 
-    /// Keeps the data over [`RedisServer::kill`] and [`RedisServer::restart`]: an append-only file that
+    /// Keeps the data over [`Managed::kill`] and [`Managed::restart`]: an append-only file that
     /// is synced at every write.
     pub fn persistent(mut self) -> Self {
         self.persistent = true;
@@ -75,13 +77,15 @@ impl RedisBuilder {
         if self.port == 0 {
             self.port = free_port()?;
         }
-        let folder = TempDir::with_prefix("onlooker-redis-")?;
-        let server = RedisServer { settings: self, folder, process: Mutex::new(None) };
-        server.launch()?;
-        Ok(server)
+        let folder = server_folder("redis")?;
+        let probe = self.clone();
+        let process = Managed::new(self.program(folder.path()), READY, move || probe.answers());
+        process.restart()?;
+        Ok(RedisServer { settings: self, process, _folder: folder })
     }
 
-    fn program(&self, folder: &Path) -> Program {
+    /// What to run in `folder`, for a caller that looks after the process itself. The port has to be set.
+    pub fn program(&self, folder: &Path) -> Program {
         let mut args: Vec<String> = Vec::new();
         let mut set = |name: &str, value: &str| args.extend([format!("--{name}"), value.to_owned()]);
         set("bind", "127.0.0.1");
@@ -110,14 +114,30 @@ impl RedisBuilder {
             log: folder.join("redis.log"),
         }
     }
+
+    /// Whether the server answers to PING.
+    pub fn answers(&self) -> bool {
+        self.cli().arg("PING").output().is_ok_and(|output| output.stdout == b"PONG\n")
+    }
+
+    pub(crate) fn cli(&self) -> Command {
+        // redis-cli 7.0 has no time-out of its own, and a paused server would hold it for ever.
+        let mut cli = Command::new("timeout");
+        cli.args([CLI_SECONDS, "redis-cli", "-h", "127.0.0.1", "-p", &self.port.to_string()]);
+        if let Some(password) = &self.password {
+            cli.env("REDISCLI_AUTH", password);
+        }
+        cli
+    }
 }
 
 /// A running redis-server on 127.0.0.1; killed and its folder removed when the value is dropped.
+/// A restart finds it empty, unless it was asked to be [`RedisBuilder::persistent`].
 #[derive(Debug)]
 pub struct RedisServer {
     settings: RedisBuilder,
-    folder: TempDir,
-    process: Mutex<Option<Process>>,
+    process: Managed,
+    _folder: TempDir,
 }
 
 impl RedisServer {
@@ -145,48 +165,8 @@ impl RedisServer {
         format!("redis://{user}127.0.0.1:{}/", self.port())
     }
 
-    /// The process id.
-    ///
-    /// # Errors
-    /// It was killed and not restarted.
-    pub fn pid(&self) -> Result<u32> {
-        self.process().as_ref().map(Process::pid).context("redis-server does not run")
-    }
-
-    /// SIGKILL, then waits until it is gone. Does nothing to one that was killed before.
-    ///
-    /// # Errors
-    /// The operating system refuses.
-    pub fn kill(&self) -> Result<()> {
-        match self.process().take() {
-            Some(mut process) => process.kill(),
-            None => Ok(()),
-        }
-    }
-
-    /// SIGSTOP: connections stay open, nothing is answered.
-    ///
-    /// # Errors
-    /// It does not run.
-    pub fn pause(&self) -> Result<()> {
-        self.signal(libc::SIGSTOP)
-    }
-
-    /// SIGCONT: what was sent meanwhile is carried out now.
-    ///
-    /// # Errors
-    /// It does not run.
-    pub fn resume(&self) -> Result<()> {
-        self.signal(libc::SIGCONT)
-    }
-
-    /// Kills it if it runs and starts it again on the same port, empty unless [`RedisBuilder::persistent`].
-    ///
-    /// # Errors
-    /// As for [`RedisBuilder::start`].
-    pub fn restart(&self) -> Result<()> {
-        self.kill()?;
-        self.launch()
+    pub(crate) fn settings(&self) -> &RedisBuilder {
+        &self.settings
     }
 
     /// What `redis-cli` prints for a command, without the last newline: a look at the server that
@@ -195,37 +175,19 @@ impl RedisServer {
     /// # Errors
     /// The server cannot be reached, does not answer within 5 s, or answers with an error.
     pub fn cli(&self, command: &[&str]) -> Result<String> {
-        let output = self.cli_command().arg("-e").args(command).output().context("cannot run redis-cli")?;
+        let output = self.settings.cli().arg("-e").args(command).output().context("cannot run redis-cli")?;
         let text = String::from_utf8_lossy(&output.stdout);
         if !output.status.success() {
             bail!("redis-cli {}: {text}{}", command.join(" "), String::from_utf8_lossy(&output.stderr));
         }
         Ok(text.trim_end_matches('\n').to_owned())
     }
+}
 
-    pub(crate) fn cli_command(&self) -> Command {
-        // redis-cli 7.0 has no time-out of its own, and a paused server would hold it for ever.
-        let mut cli = Command::new("timeout");
-        cli.args([CLI_SECONDS, "redis-cli", "-h", "127.0.0.1", "-p", &self.port().to_string()]);
-        if let Some(password) = &self.settings.password {
-            cli.env("REDISCLI_AUTH", password);
-        }
-        cli
-    }
+impl Deref for RedisServer {
+    type Target = Managed;
 
-    fn launch(&self) -> Result<()> {
-        let mut process = self.settings.program(self.folder.path()).start()?;
-        process.wait_ready(READY, || self.cli(&["PING"]).is_ok_and(|answer| answer == "PONG"))?;
-        *self.process() = Some(process);
-        Ok(())
-    }
-
-    fn signal(&self, signal: i32) -> Result<()> {
-        self.process().as_mut().context("redis-server does not run")?.signal(signal)
-    }
-
-    fn process(&self) -> MutexGuard<'_, Option<Process>> {
-        // A test that panicked elsewhere leaves the process as it was: still good to kill.
-        self.process.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn deref(&self) -> &Managed {
+        &self.process
     }
 }

@@ -39,7 +39,7 @@ impl RedisClusterBuilder {
         let node = node.arg("--cluster-replica-validity-factor", "0");
         let count = MASTERS * (1 + self.replicas);
         let nodes = (0..count).map(|_| node.clone().start()).collect::<Result<Vec<_>>>()?;
-        let mut create = nodes[0].cli_command();
+        let mut create = nodes[0].settings().cli();
         create.args(["--cluster", "create"]);
         create.args(nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())));
         create.args(["--cluster-replicas", &self.replicas.to_string(), "--cluster-yes"]);
