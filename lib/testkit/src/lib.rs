@@ -1,6 +1,8 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod cassandra;
+mod cassandra_config;
 pub mod certificates;
 mod folder;
 pub mod install;
@@ -12,7 +14,13 @@ pub mod ports;
 pub mod process;
 pub mod redis;
 mod redis_cluster;
+pub mod shared;
 mod wait;
 
 pub use managed::Managed;
 pub use wait::{wait_for, wait_until, wait_until_async};
+
+/// Whether the slow suites were asked for too, by `ONLOOKER_FULL=1`; a slow test returns at once when not.
+pub fn full() -> bool {
+    std::env::var_os("ONLOOKER_FULL").is_some_and(|value| value == "1")
+}

@@ -1,13 +1,14 @@
 //! A Redis server of one's own.
 
 use std::ops::Deref;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
+use crate::certificates::Certificates;
 use crate::folder::server_folder;
 use crate::install;
 use crate::managed::Managed;
@@ -19,6 +20,13 @@ pub use crate::redis_cluster::{RedisCluster, RedisClusterBuilder};
 const READY: Duration = Duration::from_secs(20);
 const CLI_SECONDS: &str = "5";
 
+#[derive(Debug, Clone)]
+struct TlsFiles {
+    authority: PathBuf,
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
 /// Settings of a [`RedisServer`]; persistence is off unless asked for.
 #[derive(Debug, Clone, Default)]
 pub struct RedisBuilder {
@@ -27,6 +35,7 @@ pub struct RedisBuilder {
     policy: Option<String>,
     password: Option<String>,
     persistent: bool,
+    tls: Option<TlsFiles>,
     args: Vec<String>,
 }
 
@@ -62,6 +71,17 @@ impl RedisBuilder {
         self
     }
 
+    /// Speaks TLS with this certificate instead of plain text, to its clients and within a cluster.
+    /// Clients need no certificate.
+    pub fn tls(mut self, certificates: &Certificates) -> Self {
+        self.tls = Some(TlsFiles {
+            authority: certificates.authority(),
+            certificate: certificates.certificate(),
+            key: certificates.key(),
+        });
+        self
+    }
+
     /// One more directive with its value, for example `("--io-threads", "2")`.
     pub fn arg(mut self, name: &str, value: &str) -> Self {
         self.args.extend([name.to_owned(), value.to_owned()]);
@@ -89,7 +109,18 @@ impl RedisBuilder {
         let mut args: Vec<String> = Vec::new();
         let mut set = |name: &str, value: &str| args.extend([format!("--{name}"), value.to_owned()]);
         set("bind", "127.0.0.1");
-        set("port", &self.port.to_string());
+        if let Some(tls) = &self.tls {
+            set("port", "0");
+            set("tls-port", &self.port.to_string());
+            set("tls-ca-cert-file", &tls.authority.to_string_lossy());
+            set("tls-cert-file", &tls.certificate.to_string_lossy());
+            set("tls-key-file", &tls.key.to_string_lossy());
+            set("tls-auth-clients", "no");
+            set("tls-cluster", "yes");
+            set("tls-replication", "yes");
+        } else {
+            set("port", &self.port.to_string());
+        }
         set("dir", &folder.to_string_lossy());
         set("save", "");
         set("appendonly", if self.persistent { "yes" } else { "no" });
@@ -127,6 +158,9 @@ impl RedisBuilder {
         if let Some(password) = &self.password {
             cli.env("REDISCLI_AUTH", password);
         }
+        if let Some(tls) = &self.tls {
+            cli.arg("--tls").arg("--cacert").arg(&tls.authority);
+        }
         cli
     }
 }
@@ -159,10 +193,11 @@ impl RedisServer {
         self.settings.port
     }
 
-    /// `redis://127.0.0.1:PORT/`, with the password where one is set.
+    /// `redis://127.0.0.1:PORT/`, with the password where one is set, and `rediss` where it speaks TLS.
     pub fn url(&self) -> String {
         let user = self.settings.password.as_ref().map_or(String::new(), |p| format!(":{p}@"));
-        format!("redis://{user}127.0.0.1:{}/", self.port())
+        let scheme = if self.settings.tls.is_some() { "rediss" } else { "redis" };
+        format!("{scheme}://{user}127.0.0.1:{}/", self.port())
     }
 
     pub(crate) fn settings(&self) -> &RedisBuilder {

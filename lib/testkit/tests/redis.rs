@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use onlooker_testkit::certificates::Certificates;
 use onlooker_testkit::redis::{RedisCluster, RedisServer};
 use onlooker_testkit::wait_until;
 
@@ -53,6 +54,17 @@ fn paused_one_answers_after_it_goes_on() {
     assert!(server.cli(&["PING"]).is_err());
     server.resume().unwrap();
     wait_until("an answer", SOON, || server.cli(&["PING"]).is_ok()).unwrap();
+}
+
+#[test]
+fn tls_and_password_for_one_and_for_a_cluster() {
+    let certificates = Certificates::make().unwrap();
+    let node = RedisServer::builder().tls(&certificates).password("s3cret");
+    let server = node.clone().start().unwrap();
+    assert_eq!(server.url(), format!("rediss://:s3cret@127.0.0.1:{}/", server.port()));
+    assert_eq!(server.cli(&["PING"]).unwrap(), "PONG");
+    let cluster = RedisCluster::builder().node(node).replicas(1).start().unwrap();
+    assert_eq!(cluster.urls().len(), 6);
 }
 
 #[test]
