@@ -1,1 +1,3 @@
-//! onlooker-schemas
+#![doc = include_str!("../README.md")]
+
+pub mod cql;

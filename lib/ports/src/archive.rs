@@ -37,6 +37,15 @@ pub enum ArchiveCell {
     },
 }
 
+impl ArchiveCell {
+    /// Which item and scope it belongs to.
+    pub fn key(&self) -> &CountKey {
+        match self {
+            ArchiveCell::Sketch { key, .. } | ArchiveCell::Number { key, .. } => key,
+        }
+    }
+}
+
 /// Sketches and numbers of one log (a topic's generation), durable, with quorum writes and quorum reads.
 ///
 /// Every statement is idempotent and carries its timestamp. After a time-out the identical write is repeated or the
