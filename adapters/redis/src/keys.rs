@@ -1,0 +1,291 @@
+//! Names of keys, and where a cluster keeps them.
+
+use onlooker_event::CountKey;
+use onlooker_ports::PortError;
+
+/// Hash slots of a Redis Cluster.
+const SLOTS: u32 = 16_384;
+
+/// Most partitions that a log may have here: beyond it, neighbours could not have slots of their own.
+const MAX_PARTITIONS: u32 = 4_096;
+
+/// Longest generation, in bytes: it stands in every key.
+const MAX_GENERATION_BYTES: usize = 32;
+
+/// Which log the keys are a function of. Another topic, or one with another number of partitions, is another
+/// layout, and keys of two layouts never meet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    generation: Box<str>,
+    partitions: u32,
+}
+
+impl Layout {
+    /// `generation` names the topic's incarnation: 1 to 32 bytes of `A-Z a-z 0-9 _ -`. `partitions` is how many
+    /// the topic has, 1 to 4,096.
+    ///
+    /// # Errors
+    /// `Misconfigured`, with the limit and what came.
+    pub fn new(generation: &str, partitions: u32) -> Result<Self, PortError> {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
+        let fault = if generation.is_empty() || generation.len() > MAX_GENERATION_BYTES {
+            format!("generation is {} bytes long, not 1 to {MAX_GENERATION_BYTES}", generation.len())
+        } else if !generation.bytes().all(plain) {
+            "generation has characters other than A-Z a-z 0-9 _ -".to_owned()
+        } else if !(1..=MAX_PARTITIONS).contains(&partitions) {
+            format!("{partitions} partitions are not within 1 to {MAX_PARTITIONS}")
+        } else {
+            return Ok(Self { generation: generation.into(), partitions });
+        };
+        Err(PortError::Misconfigured { server: "redis", detail: fault })
+    }
+
+    /// The topic's incarnation.
+    pub fn generation(&self) -> &str {
+        &self.generation
+    }
+
+    /// How many partitions the topic has.
+    pub fn partitions(&self) -> u32 {
+        self.partitions
+    }
+
+    /// `GENERATION PARTITIONS`: what stands in the layout key.
+    pub(crate) fn encode(&self) -> String {
+        format!("{} {}", self.generation, self.partitions)
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (generation, partitions) = std::str::from_utf8(bytes).ok()?.split_once(' ')?;
+        Self::new(generation, partitions.parse().ok()?).ok()
+    }
+}
+
+/// The hash slot of a hash tag: CRC-16 (XMODEM: polynomial 0x1021, start 0) modulo 16,384.
+pub(crate) fn slot_of_tag(tag: &[u8]) -> u16 {
+    let crc = tag.iter().fold(0u16, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
+            if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
+        })
+    });
+    crc % 16_384
+}
+
+/// A partition's hash tag and its slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Tag {
+    text: Box<str>,
+    slot: u16,
+}
+
+impl Tag {
+    /// `GENERATION.PARTITION` plus the first of the suffixes `.0`, `.1`, … whose slot lies near the middle of the
+    /// partition's share of the slots. The middle and not its edge: nodes own ranges of slots, and a tag beside a
+    /// border of shares would fall to one node or the other by chance.
+    fn find(layout: &Layout, partition: u32) -> Self {
+        let share = SLOTS / layout.partitions;
+        let middle = (2 * partition + 1) * (SLOTS / 2) / layout.partitions;
+        let reach = (share / 8).max(1);
+        let stem = format!("{}.{partition}.", layout.generation);
+        let candidate = |suffix: u32| {
+            let text = format!("{stem}{suffix}");
+            let slot = slot_of_tag(text.as_bytes());
+            Self { text: text.into(), slot }
+        };
+        // About SLOTS / (2 · reach) tries; the bound is never met, and keeps the search total.
+        let near = |tag: &Tag| u32::from(tag.slot).abs_diff(middle) <= reach;
+        (0..SLOTS * 16).map(candidate).find(near).unwrap_or_else(|| candidate(0))
+    }
+}
+
+/// Slot and key names of one partition.
+#[derive(Debug, Clone)]
+pub(crate) struct Names<'a> {
+    prefix: &'a str,
+    tag: &'a Tag,
+}
+
+impl Names<'_> {
+    pub(crate) fn slot(&self) -> u16 {
+        self.tag.slot
+    }
+
+    fn key(&self, kind: &str) -> Vec<u8> {
+        let Self { prefix, tag } = self;
+        let mut key = Vec::with_capacity(prefix.len() + kind.len() + tag.text.len() + 24);
+        for part in [prefix, kind, ":{", &tag.text, "}"] {
+            key.extend_from_slice(part.as_bytes());
+        }
+        key
+    }
+
+    fn key_with(&self, kind: &str, rest: &[u8]) -> Vec<u8> {
+        let mut key = self.key(kind);
+        key.push(b':');
+        key.extend_from_slice(rest);
+        key
+    }
+
+    pub(crate) fn fapplied(&self) -> Vec<u8> {
+        self.key("fapplied")
+    }
+
+    /// Common beginning of the slices' keys; the slice's number follows.
+    pub(crate) fn seen_stem(&self) -> Vec<u8> {
+        self.key_with("seen", b"")
+    }
+
+    pub(crate) fn seen(&self, slice: i64) -> Vec<u8> {
+        self.key_with("seen", slice.to_string().as_bytes())
+    }
+
+    pub(crate) fn staged(&self, name: &str, slice: i64) -> Vec<u8> {
+        self.key_with("staged", format!("{name}:{slice}").as_bytes())
+    }
+
+    pub(crate) fn staged_parts(&self, name: &str) -> Vec<u8> {
+        self.key_with("staged", format!("{name}:n").as_bytes())
+    }
+
+    pub(crate) fn applied(&self) -> Vec<u8> {
+        self.key("applied")
+    }
+
+    pub(crate) fn sketch_stem(&self) -> Vec<u8> {
+        self.key_with("sketch", b"")
+    }
+
+    pub(crate) fn sketch(&self, key: &CountKey) -> Vec<u8> {
+        self.key_with("sketch", key.as_bytes())
+    }
+
+    pub(crate) fn dirty_sketches(&self) -> Vec<u8> {
+        self.key("dirtyS")
+    }
+
+    pub(crate) fn totals(&self) -> Vec<u8> {
+        self.key("totals")
+    }
+
+    pub(crate) fn dirty_numbers(&self) -> Vec<u8> {
+        self.key("dirtyN")
+    }
+
+    pub(crate) fn wanted(&self) -> Vec<u8> {
+        self.key("wanted")
+    }
+
+    pub(crate) fn absent(&self, key: &CountKey) -> Vec<u8> {
+        self.key_with("absent", key.as_bytes())
+    }
+
+    pub(crate) fn round(&self) -> Vec<u8> {
+        self.key("round")
+    }
+}
+
+/// All names of one layout under one prefix.
+#[derive(Debug, Clone)]
+pub(crate) struct Namespace {
+    prefix: Box<str>,
+    layout: Layout,
+    tags: Box<[Tag]>,
+}
+
+impl Namespace {
+    pub(crate) fn new(prefix: &str, layout: Layout) -> Self {
+        let tags = (0..layout.partitions).map(|p| Tag::find(&layout, p)).collect();
+        Self { prefix: prefix.into(), layout, tags }
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Names of a partition's keys; none for a partition that the layout does not have.
+    pub(crate) fn partition(&self, partition: i32) -> Option<Names<'_>> {
+        let tag = self.tags.get(usize::try_from(partition).ok()?)?;
+        Some(Names { prefix: &self.prefix, tag })
+    }
+}
+
+/// The key that says which layout the data beside it has. No hash tag: it stands wherever it falls.
+pub(crate) fn layout_key(prefix: &str) -> Vec<u8> {
+    [prefix.as_bytes(), b"layout"].concat()
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    fn namespace(prefix: &str, partitions: u32) -> Namespace {
+        Namespace::new(prefix, Layout::new("1", partitions).unwrap())
+    }
+
+    #[test]
+    fn slots_are_those_of_the_cluster_specification() {
+        assert_eq!(slot_of_tag(b"123456789"), 0x31C3, "CRC-16/XMODEM's check value, below 16,384");
+        // CLUSTER KEYSLOT of redis-server.
+        assert_eq!(slot_of_tag(b"foo"), 12_182);
+        assert_eq!(slot_of_tag(b""), 0);
+    }
+
+    #[test]
+    fn partitions_load_a_cluster_evenly() {
+        for partitions in [3u32, 6, 12, 24, 32, 64, 100, 256, 1000] {
+            let names = namespace("", partitions);
+            for nodes in [2u32, 3, 4, 5].into_iter().filter(|n| partitions >= 4 * n || partitions % n == 0) {
+                let mut load = vec![0u32; nodes as usize];
+                for p in 0..partitions {
+                    let slot = u32::from(names.partition(p.cast_signed()).unwrap().slot());
+                    load[(slot * nodes / SLOTS) as usize] += 1;
+                }
+                let even = f64::from(partitions) / f64::from(nodes);
+                for n in &load {
+                    let off = (f64::from(*n) - even).abs();
+                    assert!(off <= (0.2 * even).max(1.0), "{partitions} on {nodes}: {load:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn tags_are_a_function_of_the_layout() {
+        let (a, b) = (namespace("", 8), namespace("x:", 8));
+        let mut slots: Vec<u16> = a.tags.iter().map(|tag| tag.slot).collect();
+        assert_eq!(slots, b.tags.iter().map(|tag| tag.slot).collect::<Vec<_>>());
+        slots.dedup();
+        assert_eq!(slots.len(), 8);
+        // Data that was written by an earlier build stands under these very names.
+        let names: Vec<&str> = a.tags.iter().map(|tag| &*tag.text).collect();
+        assert_eq!(names[..2], ["1.0.0", "1.1.0"]);
+        assert_ne!(names, Namespace::new("", Layout::new("2", 8).unwrap()).tags.iter().map(|t| &*t.text).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn user_text_never_moves_the_tag() {
+        let space = namespace("shadow:", 4);
+        let names = space.partition(2).unwrap();
+        for item in ["s:{0}", "s:}{", "s:{}", "s:a:b"] {
+            let key = CountKey::parse(Bytes::from(format!("*:{item}"))).unwrap();
+            for name in [names.sketch(&key), names.absent(&key)] {
+                let open = name.iter().position(|b| *b == b'{').unwrap();
+                let close = name.iter().position(|b| *b == b'}').unwrap();
+                assert_eq!(slot_of_tag(&name[open + 1..close]), names.slot(), "{item}");
+                assert!(name.ends_with(key.as_bytes()));
+            }
+        }
+        assert!(space.partition(4).is_none() && space.partition(-1).is_none());
+    }
+
+    #[test]
+    fn layouts_are_written_and_read() {
+        let layout = Layout::new("b3Jk-_9", 12).unwrap();
+        assert_eq!(Layout::decode(layout.encode().as_bytes()), Some(layout));
+        for bad in ["", "1", "1 0", "1 x", "{1} 3", "1 2 3"] {
+            assert_eq!(Layout::decode(bad.as_bytes()), None, "{bad}");
+        }
+    }
+}
