@@ -1,7 +1,9 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod admin;
 pub mod health;
+pub mod http;
 pub mod retry;
 pub mod shutdown;
 mod supervisor;

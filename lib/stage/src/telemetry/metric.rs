@@ -56,6 +56,20 @@ series!(Counter, describe_counter, register_counter);
 series!(Gauge, describe_gauge, register_gauge);
 series!(Histogram, describe_histogram, register_histogram);
 
+/// One series with labels, for those who cannot use [`metrics!`](crate::metrics!) because a label is
+/// known at run time only. The values must come from a small fixed set.
+pub(crate) fn series<M: Series>(
+    name: &'static str,
+    help: &'static str,
+    labels: &[(&'static str, &'static str)],
+) -> M {
+    let labels: Vec<_> = labels.iter().map(|(key, value)| Label::from_static_parts(key, value)).collect();
+    with_recorder(|recorder| {
+        M::describe(recorder, name, help);
+        M::make(recorder, &Key::from_parts(name, labels))
+    })
+}
+
 /// One series for each value of a closed enum, all registered at the start: a reason that has not
 /// happened yet shows as 0.
 #[derive(Clone, Debug)]
