@@ -149,6 +149,8 @@ pub struct Counted {
     pub source_offset: i64,
     /// The append-time slice in which it was counted.
     pub slice: i64,
+    /// The length of a slice then, in seconds.
+    pub slice_s: u32,
     /// The claim: hash of (viewer, item).
     pub claim: Digest128,
     /// The claim of the client's id, with the item's fingerprint.
@@ -173,6 +175,7 @@ pub fn encode_counted(c: &Counted, out: &mut Vec<u8>) {
         id_claim: c.id_claim.map(|(d, _)| d.0.to_vec()).unwrap_or_default(),
         id_fingerprint: c.id_claim.map_or(0, |(_, f)| f),
         rule_version: c.rule_version,
+        slice_s: c.slice_s,
     };
     message.encode_raw(out);
 }
@@ -197,6 +200,7 @@ pub fn decode_counted(payload: Option<&[u8]>) -> Result<Counted, DecodeError> {
         claim: Digest128(sixteen("claim", &m.claim)?),
         id_claim,
         rule_version: m.rule_version,
+        slice_s: m.slice_s,
     })
 }
 

@@ -92,8 +92,11 @@ pub trait DedupStore: Send + Sync + 'static {
         drop: Range<i64>,
     ) -> impl Future<Output = Result<ClaimOutcome, PortError>> + Send;
 
-    /// Adds part number `part` (from 0) of a state under construction called `name`, into the staged copy of `slice`.
-    /// False: `part` is not the next one. Staged parts expire by themselves after some minutes without a new part.
+    /// Adds part number `part` (from 0, counted over all slices of a partition) of a state under construction called
+    /// `name`, into the staged copy of `slice`. The values of a key are appended to those that earlier parts staged for
+    /// it, in order (one key stands at most once in a part): so a caller of bounded memory can stage a whole slice.
+    /// False: `part` is not the next one, and nothing was changed. Staged parts expire by themselves after some minutes
+    /// without a new part.
     fn stage(
         &self,
         partition: i32,

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use std::future::Future;
 use std::ops::Range;
 use std::time::Duration;
+use tokio::sync::mpsc;
 
 /// The topics by role. Their names are configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -115,12 +116,21 @@ impl Batch {
 
     /// The records in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = RecordRef<'_>> + Clone {
-        self.entries.iter().map(|e| RecordRef {
-            offset: e.offset,
-            append_ms: e.append_ms,
-            key: e.key.clone().map(|r| &self.arena[r]),
-            payload: e.payload.clone().map(|r| &self.arena[r]),
-        })
+        self.entries.iter().map(|entry| self.record(entry))
+    }
+
+    /// The record at this place in the batch, from 0.
+    pub fn get(&self, index: usize) -> Option<RecordRef<'_>> {
+        self.entries.get(index).map(|entry| self.record(entry))
+    }
+
+    fn record(&self, entry: &Entry) -> RecordRef<'_> {
+        RecordRef {
+            offset: entry.offset,
+            append_ms: entry.append_ms,
+            key: entry.key.clone().map(|r| &self.arena[r]),
+            payload: entry.payload.clone().map(|r| &self.arena[r]),
+        }
     }
 }
 
@@ -180,9 +190,11 @@ impl OutgoingBatch {
 
     /// Appends all records of `other`.
     pub fn extend_from(&mut self, other: &OutgoingBatch) {
-        for record in other.iter() {
-            self.push(record.topic, record.key, record.payload);
-        }
+        let base = self.arena.len();
+        let moved = |range: &Range<usize>| range.start + base..range.end + base;
+        self.arena.extend_from_slice(&other.arena);
+        let entries = other.entries.iter().map(|(topic, key, payload)| (*topic, moved(key), moved(payload)));
+        self.entries.extend(entries);
     }
 
     /// The records in order.
@@ -346,12 +358,13 @@ pub trait VerdictHistory: Send + Sync + 'static {
     fn ends(&self) -> impl Future<Output = Result<Vec<(i32, i64)>, PortError>> + Send;
 
     /// Reads all committed records that were appended at `from_ms` or later, of all partitions, until every position
-    /// has passed `ends`. Batches go to `sink` in order within a partition.
+    /// has passed `ends`. Each record goes to `sink` once, in order within a partition. The channel is bounded: the
+    /// reader waits for its receiver, and stops when there is none any more.
     fn read(
         &self,
         from_ms: i64,
         ends: &[(i32, i64)],
-        sink: &mut (dyn FnMut(&Batch) + Send),
+        sink: mpsc::Sender<Batch>,
     ) -> impl Future<Output = Result<(), PortError>> + Send;
 }
 
