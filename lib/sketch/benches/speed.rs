@@ -18,6 +18,7 @@ fn main() {
     leaving_out(&hashes);
     counting(&members);
     merging(&members);
+    uniting(&members);
     converting(&members);
 }
 
@@ -132,6 +133,26 @@ fn merging(members: &[[u8; 16]]) {
                     .count()
             },
         );
+    }
+}
+
+/// A month of one item, as a range read does it.
+fn uniting(members: &[[u8; 16]]) {
+    for n in [10, 300, 1000, 20_000] {
+        let days: Vec<Vec<u8>> =
+            (0..30).map(|day| sketch_of(&members[day * 5000..][..n]).to_redis()).collect();
+        for (name, new) in [("new", Sketch::new as fn() -> Sketch), ("new_dense", Sketch::new_dense)] {
+            each(
+                &format!("{name}, 30 x merge_bytes of {n} members, count"),
+                1,
+                || (),
+                |()| {
+                    let mut union = new();
+                    days.iter().for_each(|day| _ = union.merge_bytes(day).unwrap());
+                    union.count()
+                },
+            );
+        }
     }
 }
 

@@ -19,6 +19,7 @@ const SHIFT: u32 = 47;
 /// One hash serves every sketch that the member goes into. It is not keyed: who chooses members freely
 /// can bend a sketch, so what is counted should already be a keyed hash of a person. Any bytes are a
 /// member, none at all included.
+#[inline]
 #[must_use]
 pub fn hash(member: &[u8]) -> u64 {
     let mut hash = SEED ^ (member.len() as u64).wrapping_mul(MULTIPLIER);

@@ -38,6 +38,13 @@ impl Sketch {
         Self { form: Form::Sparse(Sparse::new()), cached: AtomicU64::new(0) }
     }
 
+    /// Of no members, and dense from the start: for the union of many, where a sparse one would be copied at
+    /// every merge only to become dense in the end.
+    #[must_use]
+    pub fn new_dense() -> Self {
+        Self { form: Form::Dense(Dense::new()), cached: AtomicU64::new(0) }
+    }
+
     /// From what Redis answers to `GET`, and keeps what it says in the encoding it has.
     ///
     /// Accepts what Redis accepts (but for a last opcode that is cut, which Redis reads past its end), and
@@ -67,6 +74,7 @@ impl Sketch {
 
     /// Adds a member; true if a register rose, when `PFADD` would answer 1. False says that the count is
     /// as it was, not that the member had been added before.
+    #[inline]
     pub fn add(&mut self, member: &[u8]) -> bool {
         self.add_hash(hash(member))
     }
