@@ -1,2 +1,12 @@
-//! onlooker
-fn main() {}
+//! The executable: chooses what to run.
+
+mod cli;
+mod config;
+mod get;
+mod import;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::main()
+}

@@ -1,0 +1,140 @@
+//! `onlooker get`: reads counts from the counts API.
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Reads counts
+#[derive(Debug, clap::Args)]
+pub(crate) struct GetArgs {
+    /// What to count
+    #[arg(required = true)]
+    items: Vec<String>,
+    /// The site
+    #[arg(long)]
+    site: String,
+    /// The counts API
+    #[arg(long, env = "ONLOOKER_COUNTS_URL", default_value = "http://127.0.0.1:8081")]
+    counts: String,
+    /// First UTC day, YYYY-MM-DD (default: all time)
+    #[arg(long, requires = "to")]
+    from: Option<String>,
+    /// Last UTC day, included
+    #[arg(long, requires = "from")]
+    to: Option<String>,
+    /// The API's answer as it is
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct Answer {
+    counts: Vec<Count>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Count {
+    item: String,
+    views: Option<u64>,
+    uniques: Option<u64>,
+    low: Option<u64>,
+    high: Option<u64>,
+    status: String,
+    as_of: Option<String>,
+}
+
+/// Items a request, as the API limits them.
+const BATCH: usize = 1000;
+
+pub(crate) async fn run(args: GetArgs) -> Result<()> {
+    let http = reqwest::Client::builder().timeout(Duration::from_secs(30)).build()?;
+    let url = format!("{}/v1/counts", args.counts.trim_end_matches('/'));
+    let mut rows = Vec::new();
+    for items in args.items.chunks(BATCH) {
+        let mut body = json!({ "site": args.site, "items": items });
+        if let (Some(from), Some(to)) = (&args.from, &args.to) {
+            body["from"] = json!(from);
+            body["to"] = json!(to);
+        }
+        let response =
+            http.post(&url).json(&body).send().await.with_context(|| format!("cannot reach {url}"))?;
+        let status = response.status();
+        let text = response.text().await?;
+        if !status.is_success() {
+            let message = serde_json::from_str::<Value>(&text)
+                .ok()
+                .and_then(|v| v["error"]["message"].as_str().map(str::to_owned))
+                .unwrap_or(text);
+            bail!("the counts API answered {status}: {message}");
+        }
+        if args.json {
+            println!("{text}");
+        } else {
+            rows.extend(
+                serde_json::from_str::<Answer>(&text).context("not an answer of the counts API")?.counts,
+            );
+        }
+    }
+    if !args.json {
+        print!("{}", table(&rows));
+    }
+    Ok(())
+}
+
+fn table(rows: &[Count]) -> String {
+    let number = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
+    let range = |c: &Count| c.low.zip(c.high).map_or_else(|| "-".to_owned(), |(l, h)| format!("{l}..{h}"));
+    let mut cells = vec![["item", "views", "uniques", "95 %", "status", "as of"].map(str::to_owned)];
+    cells.extend(rows.iter().map(|c| {
+        [
+            c.item.clone(),
+            number(c.views),
+            number(c.uniques),
+            range(c),
+            c.status.clone(),
+            c.as_of.clone().unwrap_or_else(|| "-".to_owned()),
+        ]
+    }));
+    let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..6).map(width).collect();
+    let mut out = String::new();
+    for row in &cells {
+        let line: Vec<String> = row
+            .iter()
+            .zip(&widths)
+            .enumerate()
+            .map(
+                |(i, (cell, w))| {
+                    if (1..=3).contains(&i) { format!("{cell:>w$}") } else { format!("{cell:<w$}") }
+                },
+            )
+            .collect();
+        out.push_str(line.join("  ").trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_lines_up() {
+        let row = |item: &str, views| Count {
+            item: item.into(),
+            views,
+            uniques: Some(7),
+            low: Some(7),
+            high: Some(7),
+            status: "ok".into(),
+            as_of: None,
+        };
+        let text = table(&[row("a", Some(12)), row("longer", None)]);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[0], "item    views  uniques  95 %  status  as of");
+        assert_eq!(lines[1], "a          12        7  7..7  ok      -");
+        assert_eq!(lines[2], "longer      -        7  7..7  ok      -");
+    }
+}
