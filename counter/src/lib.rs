@@ -1,1 +1,9 @@
-//! onlooker-counter
+#![doc = include_str!("../README.md")]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod group;
+mod heart;
+mod known;
+mod plan;
+#[cfg(test)]
+mod testing;

@@ -63,6 +63,7 @@ pub struct Apply {
     /// Where it stands afterwards.
     pub to: i64,
     /// Append time of the newest record that is in afterwards (milliseconds since 1970); what readers see as "as of".
+    /// 0: not known, the store keeps what it has.
     pub as_of_ms: i64,
     /// Every item and scope with records in the batch, even where `n` did not change.
     pub numbers: Vec<(CountKey, Number)>,

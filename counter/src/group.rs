@@ -1,0 +1,308 @@
+//! From records to groups: what one batch holds for each item. Needs nothing but the records, so it is done while the
+//! batch before is still being applied.
+
+use foldhash::{HashMap, HashMapExt};
+use onlooker_event::{DayNumber, DeadReason};
+use onlooker_ports::{OutgoingBatch, RecordRef, Topic};
+use onlooker_proto::{Dead, DecodeError, decode_counted, encode_dead};
+
+/// One counted view, as far as counting needs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) offset: i64,
+    /// Of `member`, as a sketch hashes it.
+    pub(crate) hash: u64,
+    /// The viewer's hash: what is added to the sketches.
+    pub(crate) member: [u8; 16],
+    /// The UTC day of the view.
+    pub(crate) day: DayNumber,
+    /// Seconds since 1970.
+    pub(crate) append_s: u32,
+    item: u32,
+}
+
+/// All records of one item in a batch.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ItemGroup {
+    /// `site:item`.
+    pub(crate) item: Box<[u8]>,
+    first: u32,
+    last: u32,
+    /// Days that occur, nearly always one.
+    pub(crate) days: Vec<DayNumber>,
+}
+
+/// A batch, grouped.
+#[derive(Debug)]
+pub(crate) struct Grouped {
+    /// The first record's offset, unreadable ones included.
+    pub(crate) first: i64,
+    /// Where the log stands after the batch.
+    pub(crate) to: i64,
+    /// Records, unreadable ones included.
+    pub(crate) records: usize,
+    /// Append time of the newest record, in milliseconds since 1970.
+    pub(crate) newest_ms: i64,
+    /// Append time of the oldest record.
+    pub(crate) oldest_ms: i64,
+    /// What could not be read, wrapped for `views.dead`.
+    pub(crate) dead: OutgoingBatch,
+    /// Why, one entry each.
+    pub(crate) dead_reasons: Vec<DeadReason>,
+    pub(crate) items: Vec<ItemGroup>,
+    /// By item, by offset within an item.
+    seen: Vec<Seen>,
+}
+
+impl Grouped {
+    /// An item's records in the order of their offsets.
+    pub(crate) fn of(&self, group: &ItemGroup) -> &[Seen] {
+        &self.seen[group.first as usize..group.last as usize]
+    }
+}
+
+/// Builds a `Grouped`.
+#[derive(Debug)]
+pub(crate) struct Grouper {
+    partition: i32,
+    /// The topic's name, for dead records.
+    topic: Box<str>,
+    first: Option<i64>,
+    to: i64,
+    records: usize,
+    newest_ms: i64,
+    oldest_ms: i64,
+    dead: OutgoingBatch,
+    dead_reasons: Vec<DeadReason>,
+    index: HashMap<Box<[u8]>, u32>,
+    seen: Vec<Seen>,
+}
+
+impl Grouper {
+    pub(crate) fn new(partition: i32, topic: &str) -> Self {
+        Self {
+            partition,
+            topic: topic.into(),
+            first: None,
+            to: 0,
+            records: 0,
+            newest_ms: 0,
+            oldest_ms: i64::MAX,
+            dead: OutgoingBatch::default(),
+            dead_reasons: Vec::new(),
+            index: HashMap::new(),
+            seen: Vec::new(),
+        }
+    }
+
+    /// Records so far, unreadable ones included.
+    pub(crate) fn records(&self) -> usize {
+        self.records
+    }
+
+    /// Bytes of unreadable records so far.
+    pub(crate) fn dead_bytes(&self) -> usize {
+        self.dead.bytes()
+    }
+
+    /// Takes the next record. Offsets rise.
+    pub(crate) fn push(&mut self, record: RecordRef<'_>) {
+        self.first.get_or_insert(record.offset);
+        self.to = record.offset + 1;
+        self.records += 1;
+        self.newest_ms = self.newest_ms.max(record.append_ms);
+        self.oldest_ms = self.oldest_ms.min(record.append_ms);
+        match read(&record) {
+            Ok((item, member, event_ms)) => {
+                let item = match self.index.get(item) {
+                    Some(known) => *known,
+                    None => self.add_item(item),
+                };
+                self.seen.push(Seen {
+                    offset: record.offset,
+                    hash: onlooker_sketch::hash(&member),
+                    member,
+                    day: day_of(event_ms),
+                    append_s: u32::try_from(record.append_ms / 1000).unwrap_or(0),
+                    item,
+                });
+            }
+            Err(error) => self.bury(&record, &error),
+        }
+    }
+
+    fn add_item(&mut self, item: &[u8]) -> u32 {
+        // A batch has some thousand records.
+        let number = u32::try_from(self.index.len()).unwrap_or(u32::MAX);
+        self.index.insert(item.into(), number);
+        number
+    }
+
+    fn bury(&mut self, record: &RecordRef<'_>, error: &DecodeError) {
+        let (key, payload) = record.to_owned_parts();
+        let dead = Dead {
+            reason: error.reason(),
+            detail: error.to_string(),
+            source_topic: self.topic.to_string(),
+            source_partition: self.partition,
+            source_offset: record.offset,
+            source_append_ms: record.append_ms,
+            key: key.clone(),
+            payload,
+        };
+        self.dead.push_with(Topic::Dead, &key, |out| encode_dead(&dead, out));
+        self.dead_reasons.push(error.reason());
+    }
+
+    /// What was pushed since the last call, or none if nothing was.
+    pub(crate) fn take(&mut self) -> Option<Grouped> {
+        let first = self.first.take()?;
+        let mut items: Vec<_> = (0..self.index.len())
+            .map(|_| ItemGroup { item: [].into(), first: 0, last: 0, days: Vec::new() })
+            .collect();
+        for (item, number) in self.index.drain() {
+            items[number as usize].item = item;
+        }
+        let seen = sort_by_item(&self.seen, &mut items);
+        self.seen.clear();
+        let grouped = Grouped {
+            first,
+            to: self.to,
+            records: self.records,
+            newest_ms: self.newest_ms,
+            oldest_ms: self.oldest_ms,
+            dead: std::mem::take(&mut self.dead),
+            dead_reasons: std::mem::take(&mut self.dead_reasons),
+            items,
+            seen,
+        };
+        (self.records, self.newest_ms, self.oldest_ms) = (0, 0, i64::MAX);
+        Some(grouped)
+    }
+}
+
+/// A counting sort, stable: within an item the offsets go on rising.
+fn sort_by_item(seen: &[Seen], items: &mut [ItemGroup]) -> Vec<Seen> {
+    for view in seen {
+        let group = &mut items[view.item as usize];
+        group.last += 1;
+        if !group.days.contains(&view.day) {
+            group.days.push(view.day);
+        }
+    }
+    let mut at = 0;
+    for group in items.iter_mut() {
+        let records = group.last;
+        (group.first, group.last) = (at, at);
+        at += records;
+    }
+    let Some(filler) = seen.first() else { return Vec::new() };
+    let mut sorted = vec![*filler; seen.len()];
+    for view in seen {
+        let group = &mut items[view.item as usize];
+        sorted[group.last as usize] = *view;
+        group.last += 1;
+    }
+    sorted
+}
+
+/// The item's key, the viewer and the event time.
+fn read<'a>(record: &RecordRef<'a>) -> Result<(&'a [u8], [u8; 16], i64), DecodeError> {
+    let view = decode_counted(record.payload)?;
+    let key = record.key.unwrap_or_default();
+    // The key decides the partition. A record under another item's key would give the item a second partition, and its
+    // number two owners.
+    let item = view.item.as_str().as_bytes();
+    let named = key
+        .strip_prefix(view.site.as_str().as_bytes())
+        .and_then(|rest| rest.strip_prefix(b":"))
+        .is_some_and(|rest| rest == item);
+    if !named {
+        let problem = "is not what the record's key says".to_owned();
+        return Err(DecodeError::InvalidField { field: "item", problem });
+    }
+    Ok((key, view.viewer.0, view.event_ms))
+}
+
+/// The view's day, such that two days never share a key: beyond the years that a key can name there is one day only.
+fn day_of(event_ms: i64) -> DayNumber {
+    let day = DayNumber::of_ms(event_ms);
+    if (0..=1_000_000).contains(&day.0) {
+        return day;
+    }
+    DayNumber::parse_compact(&day.compact()).unwrap_or(day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{counted, record_of};
+    use onlooker_ports::BatchBuilder;
+
+    fn grouped(records: &[(i64, &str, u8, i64)]) -> Grouped {
+        let mut batch = BatchBuilder::new(0);
+        for (offset, item, viewer, event_ms) in records {
+            let (key, payload) = counted(item, *viewer, *event_ms);
+            batch.push(*offset, *offset * 1000, Some(&key), Some(&payload));
+        }
+        let mut grouper = Grouper::new(0, "views.counted");
+        batch.build().iter().for_each(|record| grouper.push(record));
+        grouper.take().unwrap()
+    }
+
+    #[test]
+    fn records_come_together_by_item_in_order() {
+        let day = 86_400_000;
+        let g = grouped(&[(3, "a", 1, 0), (4, "b", 2, 0), (7, "a", 3, day), (9, "b", 2, 0), (10, "a", 1, 5)]);
+        assert_eq!((g.first, g.to, g.records, g.oldest_ms, g.newest_ms), (3, 11, 5, 3000, 10_000));
+        let found: Vec<_> = g
+            .items
+            .iter()
+            .map(|i| (i.item.to_vec(), i.days.len(), g.of(i).iter().map(|s| s.offset).collect::<Vec<_>>()))
+            .collect();
+        assert_eq!(found, [(b"s:a".to_vec(), 2, vec![3, 7, 10]), (b"s:b".to_vec(), 1, vec![4, 9])]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_kept_with_its_place_and_passed() {
+        let mut batch = BatchBuilder::new(4);
+        let (key, good) = counted("a", 1, 0);
+        let mut newer = good.clone();
+        newer[1] = 2;
+        batch.push(10, 1, Some(&key), Some(b"garbage"));
+        batch.push(11, 2, Some(&key), Some(b""));
+        batch.push(12, 3, Some(&key), None);
+        batch.push(13, 4, Some(&key), Some(&newer));
+        batch.push(14, 5, Some(b"s:other"), Some(&good));
+        batch.push(15, 6, Some(&key), Some(&good[..good.len() / 2]));
+        batch.push(16, 7, Some(&key), Some(&good));
+        let mut grouper = Grouper::new(4, "views.counted");
+        batch.build().iter().for_each(|record| grouper.push(record));
+        let g = grouper.take().unwrap();
+        assert_eq!((g.first, g.to, g.records, g.items.len()), (10, 17, 7, 1));
+        use DeadReason::{Empty, InvalidField, Malformed, NewerVersion};
+        assert_eq!(g.dead_reasons, [Malformed, Empty, Empty, NewerVersion, InvalidField, Malformed]);
+        let dead: Vec<_> =
+            g.dead.iter().map(|d| onlooker_proto::decode_dead(Some(d.payload)).unwrap()).collect();
+        assert_eq!(dead[3].source_offset, 13);
+        assert_eq!((dead[3].source_partition, dead[3].source_topic.as_str()), (4, "views.counted"));
+        assert_eq!((&dead[3].key[..], &dead[3].payload[..]), (&key[..], &newer[..]));
+        assert!(grouper.take().is_none());
+    }
+
+    #[test]
+    fn days_beyond_a_key_are_one() {
+        let (far, farther) = (day_of(i64::MAX), day_of(i64::MAX / 2));
+        assert_eq!(far, farther);
+        assert_eq!(far.compact(), *b"99991231");
+        assert_eq!(day_of(-100_000_000_000_000).compact(), *b"00000101");
+        assert_eq!(day_of(-1), DayNumber(-1));
+    }
+
+    #[test]
+    fn the_test_helper_makes_readable_records() {
+        let (key, payload) = counted("a:b", 7, 1);
+        let (item, member, event_ms) = read(&record_of(1, &key, &payload)).unwrap();
+        assert_eq!((item, member, event_ms), (&b"s:a:b"[..], [7; 16], 1));
+    }
+}
