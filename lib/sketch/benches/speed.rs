@@ -109,7 +109,7 @@ fn counting(members: &[[u8; 16]]) {
         each(
             &name,
             100,
-            || vec![bytes.clone(); 100].iter().map(read).collect::<Vec<_>>(),
+            || (0..100).map(|_| read(&bytes)).collect::<Vec<_>>(),
             |sketches| sketches.iter().map(Sketch::count).sum::<u64>(),
         );
     }
@@ -204,6 +204,6 @@ fn sketch_of(members: &[[u8; 16]]) -> Sketch {
     sketch
 }
 
-fn read(bytes: &Vec<u8>) -> Sketch {
+fn read(bytes: &[u8]) -> Sketch {
     Sketch::from_redis(bytes).unwrap()
 }

@@ -86,28 +86,24 @@ impl Dense {
 
 /// How many registers hold each value.
 pub(crate) fn histogram(bytes: &[u8; DENSE_BYTES]) -> [u32; 64] {
-    // Neighbours are counted two at a time, which halves the increments. Two tables take turns: in a
-    // sketch that is nearly empty almost all pairs are alike, and an increment waits for the last one of
-    // the same cell.
-    let mut pairs = [[0u16; 4096]; 4];
+    // Neighbours are counted two at a time, which halves the increments. Four tables take turns: in a sketch
+    // that is nearly empty almost all pairs are alike, and an increment waits for the last one of its cell.
+    let mut tables = [[0u16; 4096]; 4];
     for block in bytes.as_chunks::<BLOCK>().0 {
         for group in groups(block) {
-            for (i, table) in [0, 1, 2, 3].into_iter().enumerate() {
-                pairs[table][(group >> (12 * i)) as usize & 4095] += 1;
+            for (i, table) in tables.iter_mut().enumerate() {
+                table[(group >> (12 * i)) as usize & 4095] += 1;
             }
         }
     }
+    let pairs: [u32; 4096] =
+        std::array::from_fn(|pair| tables.iter().map(|table| u32::from(table[pair])).sum());
     let mut counts = [0; 64];
-    let [a, b, c, d] = &pairs;
-    for high in 0..64 {
-        let mut in_row = 0;
-        for low in 0..64 {
-            let pair = high * 64 + low;
-            let seen = u32::from(a[pair]) + u32::from(b[pair]) + u32::from(c[pair]) + u32::from(d[pair]);
-            counts[low] += seen;
-            in_row += seen;
+    for (high, row) in pairs.as_chunks::<64>().0.iter().enumerate() {
+        for (count, pairs) in counts.iter_mut().zip(row) {
+            *count += pairs;
         }
-        counts[high] += in_row;
+        counts[high] += row.iter().sum::<u32>();
     }
     counts
 }

@@ -1,4 +1,5 @@
-//! How far off the counts are, measured.
+//! How far off the counts are. Enough samples to see a mistake; `cargo bench --bench error` takes more, and
+//! made the table of the README.
 
 mod common;
 
@@ -27,7 +28,7 @@ fn a_million_named_members_stay_within_three_standard_errors() {
         let (mut sketch, mut last) = (Sketch::new(), 0);
         for n in 1..=1_000_000_u64 {
             sketch.add(format!("{name}{n}").as_bytes());
-            if n > 1_000 && n % 1_009 != 0 {
+            if n > 500 && n % 3_001 != 0 {
                 continue;
             }
             let count = sketch.count();
@@ -58,10 +59,10 @@ fn the_standard_error_is_0_55_percent_of_small_and_0_81_of_large_counts() {
     for (n, sketches, expected) in [
         (300, 2_000, 0.55),
         (1_000, 1_500, 0.55),
-        (5_000, 800, 0.57),
-        (16_384, 200, 0.62),
-        (50_000, 100, 0.69),
-        (200_000, 30, 0.78),
+        (5_000, 300, 0.57),
+        (16_384, 100, 0.62),
+        (50_000, 50, 0.69),
+        (200_000, 12, 0.78),
     ] {
         let counts = counts(n, sketches);
         let errors: Vec<f64> =
@@ -88,9 +89,8 @@ fn the_bounds_hold_as_often_as_they_say() {
         (62, 2_000, 0.99),
         (100, 2_000, 0.99),
         (1_000, 1_500, 0.99),
-        (10_000, 300, 0.97),
-        (40_000, 100, 0.94),
-        (200_000, 30, 0.86),
+        (10_000, 200, 0.97),
+        (40_000, 50, 0.92),
     ] {
         let held = share(&counts(n, sketches), |count| {
             let (low, high) = bounds(count);
