@@ -6,6 +6,12 @@ use onlooker_event::{
 };
 use prost::Message;
 
+mod slim;
+mod verdict;
+
+pub use slim::{ClaimRef, ViewRef};
+pub use verdict::{put_counted_tail, put_ignored_tail, put_verdict_head};
+
 mod wire {
     #![allow(missing_docs, unreachable_pub, clippy::all, reason = "generated")]
     include!(concat!(env!("OUT_DIR"), "/onlooker.views.v1.rs"));

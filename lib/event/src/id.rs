@@ -41,13 +41,22 @@ pub enum IdError {
 const PLACEHOLDERS: [&str; 10] =
     ["undefined", "null", "none", "nan", "[object object]", "true", "false", "nil", "[]", "{}"];
 
+const LONGEST_PLACEHOLDER: usize = "[object object]".len();
+
 /// True for the words that a script writes in place of a missing value (any case, quoted or not).
 pub(crate) fn is_placeholder(text: &str) -> bool {
     let bare = text.trim().trim_matches(['"', '\'']);
+    if bare.len() > LONGEST_PLACEHOLDER {
+        return false;
+    }
     PLACEHOLDERS.iter().any(|p| bare.eq_ignore_ascii_case(p))
 }
 
 fn check_text(text: &str, limit: usize) -> Result<(), IdError> {
+    // Nearly every id is printable ASCII without blanks: one pass over its bytes, instead of three over its characters.
+    if !text.is_empty() && text.len() <= limit && text.bytes().all(|b| b.is_ascii_graphic()) {
+        return Ok(());
+    }
     if text.trim().is_empty() {
         return Err(IdError::Empty);
     }
@@ -100,34 +109,52 @@ text_id! {
 impl SiteId {
     /// Checks a site's name.
     pub fn new(text: &str) -> Result<Self, IdError> {
+        Self::check(text)?;
+        Ok(Self(text.into()))
+    }
+
+    /// The same without keeping it.
+    pub fn check(text: &str) -> Result<(), IdError> {
         check_text(text, MAX_SITE_BYTES)?;
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
         if !text.chars().all(|c| plain(c) || matches!(c, '.' | '_' | '-')) || !text.starts_with(plain) {
             return Err(IdError::BadSiteName);
         }
-        Ok(Self(text.into()))
+        Ok(())
     }
 }
 
 impl ItemId {
     /// Checks an item id. White space at the ends is kept: an item id is opaque.
     pub fn new(text: &str) -> Result<Self, IdError> {
+        Self::check(text)?;
+        Ok(Self(text.into()))
+    }
+
+    /// The same without keeping it.
+    pub fn check(text: &str) -> Result<(), IdError> {
         check_text(text, MAX_ITEM_BYTES)?;
         if is_placeholder(text) {
             return Err(IdError::Placeholder);
         }
-        Ok(Self(text.into()))
+        Ok(())
     }
 }
 
 impl ClientId {
     /// Checks a client's view id.
     pub fn new(text: &str) -> Result<Self, IdError> {
+        Self::check(text)?;
+        Ok(Self(text.into()))
+    }
+
+    /// The same without keeping it.
+    pub fn check(text: &str) -> Result<(), IdError> {
         check_text(text, MAX_CLIENT_ID_BYTES)?;
         if is_placeholder(text) {
             return Err(IdError::Placeholder);
         }
-        Ok(Self(text.into()))
+        Ok(())
     }
 }
 
