@@ -72,6 +72,11 @@ impl BatchBuilder {
         self.0.entries.push(Entry { offset, append_ms, key, payload });
     }
 
+    /// The partition.
+    pub fn partition(&self) -> i32 {
+        self.0.partition
+    }
+
     /// Records so far.
     pub fn len(&self) -> usize {
         self.0.entries.len()
