@@ -1,1 +1,4 @@
-//! onlooker-flusher
+#![doc = include_str!("../README.md")]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod round;
