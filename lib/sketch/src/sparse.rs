@@ -291,3 +291,37 @@ fn write_run(opcodes: &mut Vec<u8>, (value, mut registers): (u8, usize)) {
         registers -= len;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_union_has_the_fewest_opcodes() {
+        let nothing = [0x7f, 0xff];
+        let fewest =
+            [val(7, 4), val(7, 1), 0, val(32, 4), val(32, 4), 63, val(1, 1), XZERO | 63, 175, val(9, 1)];
+        let more = [
+            &[val(7, 1), val(7, 1), val(7, 2), val(7, 1), 0, val(32, 3), val(32, 1), val(32, 4)][..],
+            &[31, 31, val(1, 1), XZERO, 63, XZERO | 63, 111, val(9, 1)],
+        ]
+        .concat();
+        assert_eq!((check(&fewest), check(&more)), (Ok(()), Ok(())));
+        assert_eq!(union(&more, &nothing), (fewest.to_vec(), false));
+        assert_eq!(union(&nothing, &more), (fewest.to_vec(), true));
+        assert_eq!(union(&more, &fewest), (fewest.to_vec(), false));
+        assert_eq!(union(&nothing, &nothing), (nothing.to_vec(), false));
+    }
+
+    #[test]
+    fn eight_opcodes_at_once_are_as_each_alone() {
+        for first in 0..=255_u8 {
+            for second in [0, 63, VAL, 255, first] {
+                let opcodes = [first, second, first, 0, second, 255, 63, first];
+                let has_xzero = opcodes.iter().any(|op| op & 0xc0 == XZERO);
+                let alone = opcodes.iter().map(|op| Op::read(&[*op, 0], 0).unwrap().registers).sum();
+                assert_eq!(registers_of_eight(opcodes), (!has_xzero).then_some(alone), "{opcodes:?}");
+            }
+        }
+    }
+}

@@ -133,11 +133,14 @@ proptest! {
             prop_assert_eq!(u64::from_le_bytes(bytes[8..16].try_into().unwrap()), sketch.count());
             match sketch.encoding() {
                 Encoding::Sparse => prop_assert!(bytes.len() <= 3000),
-                Encoding::Dense => prop_assert_eq!(bytes.len(), 12304),
+                Encoding::Dense => {
+                    prop_assert_eq!(bytes.len(), 12304);
+                    // As text it does not survive, and says so. Sparse bytes nearly always say so: of 256
+                    // second bytes of an XZERO there is one that text replaces by as many registers.
+                    let text = String::from_utf8_lossy(&bytes).into_owned().into_bytes();
+                    prop_assert!(text == bytes || validate(&text).is_err());
+                }
             }
-            // As text it does not survive, and says so.
-            let text = String::from_utf8_lossy(&bytes).into_owned().into_bytes();
-            prop_assert!(text == bytes || validate(&text).is_err());
         }
     }
 

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Random, dense_bytes, member_of};
-use onlooker_sketch::{Encoding, Sketch, hash};
+use onlooker_sketch::{Encoding, Sketch, SketchError, hash, validate};
 use onlooker_testkit::redis::RedisServer;
 use redis::{Connection, RedisResult};
 
@@ -217,6 +217,21 @@ fn a_sketch_of_a_server_with_a_higher_limit() {
     assert_eq!(redis.count("k"), sketch.count());
 }
 
+#[test]
+fn a_sketch_that_redis_still_adds_to_although_it_is_broken() {
+    let mut redis = Redis::start();
+    redis.add_all("k", &members("m", 0..100));
+    let sound = Sketch::from_redis(&redis.get("k")).unwrap();
+    redis.run::<u64>("APPEND", &[b"k", b"junk"]).unwrap();
+    assert!(redis.add_all("k", &members("m", 100..101)), "PFADD notices nothing");
+    assert!(redis.run::<u64>("PFCOUNT", &[b"k"]).is_err(), "PFCOUNT does");
+    let broken = redis.get("k");
+    assert_eq!(validate(&broken), Err(SketchError::TooManyRegisters));
+    let mut kept = sound.clone();
+    assert_eq!(kept.merge_bytes(&broken), Err(SketchError::TooManyRegisters));
+    assert!(kept.register_eq(&sound));
+}
+
 /// Redis's own opinion of bytes: the count, or none if it refuses them.
 fn opinion(redis: &mut Redis, bytes: &[u8]) -> Option<u64> {
     redis.set("k", bytes);
@@ -263,7 +278,7 @@ fn what_redis_refuses_is_refused() {
                 accepted += 1;
             }
             // Redis reads the byte after the last one as if it were the opcode's.
-            Err(onlooker_sketch::SketchError::CutOpcode) => refused += 1,
+            Err(SketchError::CutOpcode) => refused += 1,
             Err(error) => {
                 assert_eq!(theirs, None, "{error}: {bytes:?}");
                 refused += 1;
