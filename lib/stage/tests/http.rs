@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -297,15 +298,20 @@ async fn slow_clients_are_cut() {
 
     let server = start(HttpConfig { idle_timeout: SHORT, ..config() }).await;
     let mut client = server.connect().await;
-    // A request is neither idle nor slow, however long its handler takes.
+    // A request is neither idle nor slow, however long its handler takes: here, longer than a
+    // connection that began to idle after it.
     client.request("/wait").await;
-    tokio::time::sleep(2 * SHORT).await;
+    within(server.arrived.acquire()).await.unwrap().forget();
+    let mut other = server.connect().await;
+    other.request("/").await;
+    assert_eq!(other.response().await.0, 200);
+    assert!(other.closed().await);
     server.release.add_permits(1);
     assert_eq!(client.response().await.0, 200);
     let start_of_idleness = Instant::now();
     assert!(client.closed().await);
     assert!(start_of_idleness.elapsed() >= SHORT / 2, "{:?}", start_of_idleness.elapsed());
-    server.until_page_has(&cut("idle")).await;
+    server.until_page_has(&cut("idle").replace("} 1", "} 2")).await;
 
     let server = start(HttpConfig { write_timeout: SHORT, ..config() }).await;
     let mut client = server.connect().await;
@@ -319,8 +325,11 @@ async fn a_head_in_pieces_has_its_own_time_after_an_idle_one() {
     let mut client = server.connect().await;
     client.request("/").await;
     client.response().await;
-    // Idle is allowed for much longer than a head may take, and a head starts with its first byte.
-    tokio::time::sleep(2 * SHORT).await;
+    // Idle is allowed for longer than a head may take, here for as long as it takes to cut a head
+    // that starts now; and a head starts with its first byte.
+    let mut slow = server.connect().await;
+    slow.send("GET / HTT").await;
+    assert!(slow.closed().await);
     client.send("GET / HTT").await;
     client.send("P/1.1\r\nhost: test\r\n\r\n").await;
     assert_eq!(client.response().await.0, 200);
@@ -357,4 +366,56 @@ async fn busy_connections_at_the_limit_close_after_their_response() {
     let (status, head, _) = busy.response().await;
     assert_eq!((status, head.contains("connection: close\r\n")), (200, true), "{head}");
     assert_eq!(queued.response().await.0, 200);
+}
+
+/// Requests of many clients while the drain begins: whoever was handled gets the answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_burst_loses_no_answer_to_the_drain() {
+    for _ in 0..5 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (trigger, shutdown) = channel();
+        let handled = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&handled);
+        let handler = async move || {
+            // The drain begins in the middle of a request.
+            if count.fetch_add(1, Ordering::Relaxed) == 2000 {
+                trigger.request();
+            }
+            tokio::task::yield_now().await;
+            "hello"
+        };
+        let router = Router::new().route("/", get(handler));
+        let server = tokio::spawn(serve(listener, router, config(), shutdown));
+        let clients: Vec<_> = (0..16).map(|_| tokio::spawn(ask_until_refused(address))).collect();
+        let mut answers = 0;
+        for client in clients {
+            answers += within(client).await.unwrap();
+        }
+        assert_eq!(within(server).await.unwrap(), Drained { aborted: 0 });
+        assert_eq!(answers, handled.load(Ordering::Relaxed));
+    }
+}
+
+/// Counts whole answers, on as many connections as it takes.
+async fn ask_until_refused(address: SocketAddr) -> usize {
+    let mut answers = 0;
+    while let Ok(mut stream) = TcpStream::connect(address).await {
+        loop {
+            let mut answer = Vec::new();
+            let sent = stream.write_all(b"GET / HTTP/1.1\r\nhost: test\r\n\r\n").await;
+            while !answer.ends_with(b"hello") && stream.read_buf(&mut answer).await.is_ok_and(|read| read > 0)
+            {
+            }
+            if sent.is_err() || !answer.ends_with(b"hello") {
+                assert!(answer.is_empty(), "half an answer: {:?}", String::from_utf8_lossy(&answer));
+                break;
+            }
+            answers += 1;
+            if String::from_utf8_lossy(&answer).contains("connection: close") {
+                break;
+            }
+        }
+    }
+    answers
 }

@@ -14,7 +14,8 @@ use serde::Serialize;
 #[error("{status}: {}", .detail.message)]
 pub struct ApiError {
     status: StatusCode,
-    detail: ErrorDetail,
+    /// Boxed, or every `Result` on the way of a good request would carry its 100 bytes.
+    detail: Box<ErrorDetail>,
     retry_after: Option<Duration>,
 }
 
@@ -105,7 +106,7 @@ impl ErrorDetail {
 
     /// Makes it the answer to a whole request.
     pub fn with_status(self, status: StatusCode) -> ApiError {
-        ApiError { status, detail: self, retry_after: None }
+        ApiError { status, detail: Box::new(self), retry_after: None }
     }
 }
 

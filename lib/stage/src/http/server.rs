@@ -54,10 +54,15 @@ pub fn serve(
     config: HttpConfig,
     shutdown: Shutdown,
 ) -> impl Future<Output = Drained> + Send {
-    serve_with(listener, move |request| router.clone().call(request), config, shutdown)
+    let handler = move |mut request: Request<Incoming>, peer| {
+        request.extensions_mut().insert(ConnectInfo::<SocketAddr>(peer));
+        router.clone().call(request)
+    };
+    serve_with(listener, handler, config, shutdown)
 }
 
-/// The same for a function instead of a router, for a path on which even the router's cost counts.
+/// The same for a function of request and peer address instead of a router, for a path on which even
+/// the router's cost counts: about an eighth of the instructions of a small request.
 pub fn serve_with<H, F>(
     listener: TcpListener,
     handler: H,
@@ -65,7 +70,7 @@ pub fn serve_with<H, F>(
     shutdown: Shutdown,
 ) -> impl Future<Output = Drained> + Send
 where
-    H: Fn(Request<Incoming>) -> F + Clone + Send + Unpin + 'static,
+    H: Fn(Request<Incoming>, SocketAddr) -> F + Clone + Send + Unpin + 'static,
     F: Future<Output = Result<Response<Body>, Infallible>> + Send + 'static,
 {
     let (drain, stop) = channel();
@@ -100,7 +105,7 @@ struct Connections<H> {
 
 impl<H, F> Connections<H>
 where
-    H: Fn(Request<Incoming>) -> F + Clone + Send + Unpin + 'static,
+    H: Fn(Request<Incoming>, SocketAddr) -> F + Clone + Send + Unpin + 'static,
     F: Future<Output = Result<Response<Body>, Infallible>> + Send + 'static,
 {
     /// Accepts for ever. Dropping the future between two connections loses none.
@@ -147,10 +152,9 @@ where
         let handler = self.handler.clone();
         let metrics = Arc::clone(&self.metrics);
         let stop = self.shared.stop.clone();
-        let service = service_fn(move |mut request: Request<Incoming>| {
+        let service = service_fn(move |request: Request<Incoming>| {
             let start = Instant::now();
-            request.extensions_mut().insert(ConnectInfo(peer));
-            let response = handler(request);
+            let response = handler(request, peer);
             let (metrics, stop) = (Arc::clone(&metrics), stop.clone());
             async move {
                 let mut response = match AssertUnwindSafe(response).catch_unwind().await {
