@@ -1,10 +1,11 @@
 //! The few calls that go to the C library directly, because the wrapper costs too much for each record or lacks them.
 
 use crate::error::{failed, from_code};
+use crate::reader::KafkaMembership;
 use onlooker_ports::{OutgoingRef, PortError};
-use rdkafka::ClientContext;
 use rdkafka::client::Client;
 use rdkafka::error::RDKafkaErrorCode;
+use rdkafka::{ClientContext, TopicPartitionList};
 use rdkafka_sys as sys;
 use rdkafka_sys::types::{RDKafka, RDKafkaMessage, RDKafkaQueue, RDKafkaRespErr, RDKafkaTopic};
 use std::ffi::{CStr, CString, c_void};
@@ -45,22 +46,16 @@ impl Drop for NativeTopic {
     }
 }
 
-/// What became of records that were handed over.
-pub(crate) struct Produced {
-    /// How many the library took.
-    pub(crate) taken: usize,
-    /// Why it did not take the others.
-    pub(crate) refusal: Option<RDKafkaErrorCode>,
-}
-
 /// Hands over a run of records of one topic; the library copies them and chooses the partition by the key.
 /// `tag` makes what the record's delivery report will carry, `untag` gets it back if there will be no report.
+///
+/// Returns the records that were not taken, as indices, and why the last of them was not.
 pub(crate) fn produce<'a>(
     topic: &NativeTopic,
     records: impl ExactSizeIterator<Item = OutgoingRef<'a>>,
     mut tag: impl FnMut() -> *mut c_void,
     mut untag: impl FnMut(*mut c_void),
-) -> Produced {
+) -> Option<(Vec<usize>, RDKafkaErrorCode)> {
     let mut messages: Vec<RDKafkaMessage> = records
         .map(|record| RDKafkaMessage {
             err: RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR,
@@ -92,16 +87,18 @@ pub(crate) fn produce<'a>(
     };
     let taken = usize::try_from(taken).unwrap_or(0);
     if taken == messages.len() {
-        return Produced { taken, refusal: None };
+        return None;
     }
-    let mut refusal = None;
-    for message in &messages {
+    let mut left = Vec::new();
+    let mut reason = RDKafkaErrorCode::Fail;
+    for (index, message) in messages.iter().enumerate() {
         if let Some(code) = error_of(message) {
-            refusal = Some(code);
+            reason = code;
+            left.push(index);
             untag(message._private);
         }
     }
-    Produced { taken, refusal }
+    Some((left, reason))
 }
 
 /// A message's error. The field is read as a number: a newer broker may send one that the enum does not know, and
@@ -131,6 +128,34 @@ pub(crate) fn commit_transaction<C: ClientContext>(
 ) -> Result<(), NativeError> {
     // SAFETY: the client lives; the error, if any, is ours.
     NativeError::take(unsafe { sys::rd_kafka_commit_transaction(client.native_ptr(), millis(wait)) })
+}
+
+/// Adds consumed positions to the transaction, on behalf of a member in one generation of its group. Blocks.
+pub(crate) fn send_offsets<C: ClientContext>(
+    client: &Client<C>,
+    positions: &TopicPartitionList,
+    membership: &KafkaMembership,
+    wait: Duration,
+) -> Result<(), NativeError> {
+    let text = |text: &str| CString::new(text).unwrap_or_default();
+    let (group, member) = (text(&membership.group), text(&membership.member));
+    // SAFETY: client, list and texts live; the metadata is ours and destroyed once.
+    unsafe {
+        let metadata = sys::rd_kafka_consumer_group_metadata_new_with_genid(
+            group.as_ptr(),
+            membership.generation,
+            member.as_ptr(),
+            ptr::null(),
+        );
+        let error = sys::rd_kafka_send_offsets_to_transaction(
+            client.native_ptr(),
+            positions.ptr(),
+            metadata,
+            millis(wait),
+        );
+        sys::rd_kafka_consumer_group_metadata_destroy(metadata);
+        NativeError::take(error)
+    }
 }
 
 /// An error with what the library says about going on.

@@ -1,0 +1,332 @@
+//! The topics' set-up: created and checked, never silently changed.
+
+use crate::config::KafkaConfig;
+use crate::error::{failed, from_code, from_kafka, misconfigured};
+use crate::health::{Health, Watched};
+use crate::login::{self, check_login};
+use crate::native_admin;
+use crate::reader::{list_of, partition_count};
+use crate::settings;
+use onlooker_ports::{PortError, Position, Topic};
+use onlooker_schemas::topics::TopicSpec;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::config::FromClientConfigAndContext;
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
+use rdkafka::error::RDKafkaErrorCode;
+use rdkafka::{Offset, TopicPartitionList};
+use std::fmt;
+use std::time::Duration;
+
+/// A topic by role with what it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WantedTopic {
+    /// The role; the name is configuration.
+    pub topic: Topic,
+    /// Partitions, copies, retention.
+    pub spec: TopicSpec,
+}
+
+/// A setting that is not what it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Drift {
+    /// Which setting, as Kafka calls it; `partitions` and `replication.factor` too.
+    pub setting: String,
+    /// What it should be.
+    pub wanted: String,
+    /// What it is.
+    pub found: String,
+    /// True if it was put right.
+    pub fixed: bool,
+}
+
+impl fmt::Display for Drift {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { setting, wanted, found, fixed } = self;
+        let then = if *fixed { "; put right" } else { "" };
+        write!(f, "{setting} is {found}, wanted {wanted}{then}")
+    }
+}
+
+/// What was found or done for one topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopicReport {
+    /// The topic's name.
+    pub name: String,
+    /// True if it did not exist.
+    pub created: bool,
+    /// Where it differs.
+    pub drift: Vec<Drift>,
+}
+
+/// Creates the topics that are missing and compares the others. With `fix`, settings that can be changed without moving
+/// data are put right; partitions and copies never are.
+///
+/// Idempotent; two that run at once do no harm.
+///
+/// # Errors
+/// Kafka cannot be reached, refuses us, or has fewer brokers than a topic wants copies.
+pub async fn apply_topics(
+    config: &KafkaConfig,
+    wanted: &[WantedTopic],
+    fix: bool,
+) -> Result<Vec<TopicReport>, PortError> {
+    let admin = Admin::connect(config).await?;
+    let mut reports = Vec::new();
+    for WantedTopic { topic, spec } in wanted {
+        let name = config.topics.get(*topic).to_owned();
+        let created = admin.create(&name, spec).await?;
+        let drift = if created { Vec::new() } else { admin.compare(&name, spec, fix).await? };
+        reports.push(TopicReport { name, created, drift });
+    }
+    Ok(reports)
+}
+
+/// Commits offset 0 for each partition of the topic that the group has no commit for, so that the group can start:
+/// readers treat a missing commit as an error, since an expired group would otherwise count everything again. Call it
+/// when the topic was just created, or because an operator says so. Returns the partitions.
+///
+/// # Errors
+/// Kafka cannot be reached or refuses us, or the group has members.
+pub async fn commit_start(config: &KafkaConfig, topic: Topic, group: &str) -> Result<Vec<i32>, PortError> {
+    let name = config.topics.get(topic).to_owned();
+    let (config, group) = (config.clone(), group.to_owned());
+    blocking(move || {
+        let member = Observer::new(&config, &group)?;
+        let missing: Vec<i32> = member
+            .committed(&name)?
+            .into_iter()
+            .filter(|(_, offset)| offset.is_none())
+            .map(|(partition, _)| partition)
+            .collect();
+        if missing.is_empty() {
+            return Ok(missing);
+        }
+        let positions: Vec<Position> = missing
+            .iter()
+            .map(|partition| Position { partition: *partition, offset: 0, note: String::new() })
+            .collect();
+        let list = list_of(&name, &positions)?;
+        let done = member.consumer.commit(&list, CommitMode::Sync);
+        done.map_err(|error| from_kafka(&error, "committing offset 0"))?;
+        Ok(missing)
+    })
+    .await
+}
+
+/// How far a group is, per partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupPosition {
+    /// The partition.
+    pub partition: i32,
+    /// The group's committed next offset.
+    pub committed: Option<i64>,
+    /// The first offset that the log still has.
+    pub earliest: i64,
+    /// The log's end, for readers of committed records.
+    pub end: i64,
+}
+
+impl GroupPosition {
+    /// Offsets between the commit and the end: at most so many records, since markers take offsets too.
+    pub fn lag(&self) -> i64 {
+        (self.end - self.committed.unwrap_or(self.earliest)).max(0)
+    }
+}
+
+/// Positions of a group in a topic, in order of partitions.
+///
+/// # Errors
+/// Kafka cannot be reached or refuses us, or the topic does not exist.
+pub async fn group_positions(
+    config: &KafkaConfig,
+    topic: Topic,
+    group: &str,
+) -> Result<Vec<GroupPosition>, PortError> {
+    let name = config.topics.get(topic).to_owned();
+    let (config, group) = (config.clone(), group.to_owned());
+    blocking(move || {
+        let member = Observer::new(&config, &group)?;
+        let committed = member.committed(&name)?;
+        let position = |(partition, committed)| {
+            let bounds = member.consumer.fetch_watermarks(&name, partition, member.wait);
+            let (earliest, end) =
+                bounds.map_err(|error| from_kafka(&error, format_args!("bounds of {name} [{partition}]")))?;
+            Ok(GroupPosition { partition, committed, earliest, end })
+        };
+        committed.into_iter().map(position).collect()
+    })
+    .await
+}
+
+/// The topic's id, which a topic that is deleted and created again does not share with the one before. Offsets mean
+/// something only beside it.
+///
+/// # Errors
+/// Kafka cannot be reached or refuses us, or the topic does not exist.
+pub async fn topic_id(config: &KafkaConfig, topic: Topic) -> Result<String, PortError> {
+    let name = config.topics.get(topic).to_owned();
+    let admin = Admin::connect(config).await?;
+    blocking(move || native_admin::topic_id(admin.client.inner(), &name, admin.wait)).await
+}
+
+/// Deletes topics, for tests and for `--recreate`.
+///
+/// # Errors
+/// Kafka cannot be reached or refuses us.
+pub async fn delete_topics(config: &KafkaConfig, topics: &[Topic]) -> Result<(), PortError> {
+    let admin = Admin::connect(config).await?;
+    let names: Vec<&str> = topics.iter().map(|topic| config.topics.get(*topic)).collect();
+    let results = admin.client.delete_topics(&names, &admin.options()).await;
+    for result in results.map_err(|error| from_kafka(&error, "deleting topics"))? {
+        match result {
+            Ok(_) | Err((_, RDKafkaErrorCode::UnknownTopicOrPartition)) => {}
+            Err((name, code)) => return Err(from_code(code, format_args!("deleting topic {name}"))),
+        }
+    }
+    Ok(())
+}
+
+struct Admin {
+    client: AdminClient<Watched>,
+    wait: Duration,
+}
+
+impl Admin {
+    async fn connect(config: &KafkaConfig) -> Result<Self, PortError> {
+        check_login(config).await?;
+        let watched = Watched(Health::new("admin"));
+        let client = AdminClient::from_config_and_context(&settings::admin(config), watched)
+            .map_err(|error| from_kafka(&error, "making an admin client"))?;
+        Ok(Self { client, wait: config.request_timeout() })
+    }
+
+    fn options(&self) -> AdminOptions {
+        // The broker waits until a new topic has leaders, so that it can be used at once.
+        AdminOptions::new().request_timeout(Some(self.wait)).operation_timeout(Some(self.wait))
+    }
+
+    /// True if the topic was created now.
+    async fn create(&self, name: &str, spec: &TopicSpec) -> Result<bool, PortError> {
+        let number = |value: u32, what| {
+            i32::try_from(value).map_err(|_| misconfigured(format_args!("topic {name}: too many {what}")))
+        };
+        let partitions = number(spec.partitions, "partitions")?;
+        let copies = number(spec.replication.into(), "copies")?;
+        let settings = spec.settings();
+        let mut topic = NewTopic::new(name, partitions, TopicReplication::Fixed(copies));
+        for (key, value) in &settings {
+            topic = topic.set(key, value);
+        }
+        let options = self.options();
+        let results = self.client.create_topics([&topic], &options).await;
+        let results = results.map_err(|error| from_kafka(&error, format_args!("creating topic {name}")))?;
+        match results.into_iter().next() {
+            Some(Ok(_)) => Ok(true),
+            Some(Err((_, RDKafkaErrorCode::TopicAlreadyExists))) => Ok(false),
+            Some(Err((_, RDKafkaErrorCode::InvalidReplicationFactor))) => Err(misconfigured(format_args!(
+                "topic {name} wants {copies} copies and there are fewer brokers; set its replication lower"
+            ))),
+            Some(Err((_, code))) => Err(from_code(code, format_args!("creating topic {name}"))),
+            None => Err(failed(format_args!("no answer about topic {name}"))),
+        }
+    }
+
+    async fn compare(&self, name: &str, spec: &TopicSpec, fix: bool) -> Result<Vec<Drift>, PortError> {
+        let mut drift = self.compare_layout(name, spec)?;
+        let described =
+            self.client.describe_configs([&ResourceSpecifier::Topic(name)], &self.options()).await;
+        let described =
+            described.map_err(|error| from_kafka(&error, format_args!("settings of topic {name}")))?;
+        let resource = match described.into_iter().next() {
+            Some(Ok(resource)) => resource,
+            Some(Err(code)) => return Err(from_code(code, format_args!("settings of topic {name}"))),
+            None => return Err(failed(format_args!("no answer about topic {name}"))),
+        };
+        for (setting, wanted) in spec.settings() {
+            let found = resource.get(setting).and_then(|entry| entry.value.clone()).unwrap_or_default();
+            if found != wanted {
+                drift.push(Drift { setting: setting.to_owned(), wanted, found, fixed: false });
+            }
+        }
+        if fix {
+            for found in drift.iter_mut().filter(|drift| is_setting(&drift.setting)) {
+                native_admin::alter(self.client.inner(), name, &found.setting, &found.wanted, self.wait)?;
+                found.fixed = true;
+            }
+        }
+        Ok(drift)
+    }
+
+    fn compare_layout(&self, name: &str, spec: &TopicSpec) -> Result<Vec<Drift>, PortError> {
+        let metadata = self.client.inner().fetch_metadata(Some(name), self.wait);
+        let metadata = metadata.map_err(|error| from_kafka(&error, format_args!("metadata of {name}")))?;
+        let partitions = partition_count(&metadata, name)?;
+        let topic = metadata.topics().iter().find(|topic| topic.name() == name);
+        let copies = topic
+            .and_then(|topic| topic.partitions().iter().map(|partition| partition.replicas().len()).min())
+            .unwrap_or_default();
+        let layout = [
+            ("partitions", spec.partitions.to_string(), partitions.to_string()),
+            ("replication.factor", spec.replication.to_string(), copies.to_string()),
+        ];
+        Ok(layout
+            .into_iter()
+            .filter(|(_, wanted, found)| wanted != found)
+            .map(|(setting, wanted, found)| Drift {
+                setting: setting.to_owned(),
+                wanted,
+                found,
+                fixed: false,
+            })
+            .collect())
+    }
+}
+
+/// Partitions and copies are no settings of a topic: changing them moves data, and moves keys.
+fn is_setting(name: &str) -> bool {
+    name != "partitions" && name != "replication.factor"
+}
+
+/// A client with a group's name that never joins it.
+struct Observer {
+    consumer: BaseConsumer<Watched>,
+    wait: Duration,
+}
+
+impl Observer {
+    fn new(config: &KafkaConfig, group: &str) -> Result<Self, PortError> {
+        login::check(config)?;
+        let watched = Watched(Health::new("admin"));
+        let consumer = BaseConsumer::from_config_and_context(&settings::member(config, group), watched)
+            .map_err(|error| from_kafka(&error, "making a client"))?;
+        Ok(Self { consumer, wait: config.request_timeout() })
+    }
+
+    fn committed(&self, topic: &str) -> Result<Vec<(i32, Option<i64>)>, PortError> {
+        let what = |error| from_kafka(&error, format_args!("committed offsets of {topic}"));
+        let metadata = self.consumer.fetch_metadata(Some(topic), self.wait).map_err(what)?;
+        let partitions = i32::try_from(partition_count(&metadata, topic)?).unwrap_or(i32::MAX);
+        let mut list = TopicPartitionList::new();
+        for partition in 0..partitions {
+            list.add_partition(topic, partition);
+        }
+        let list = self.consumer.committed_offsets(list, self.wait).map_err(what)?;
+        let mut committed = Vec::new();
+        for element in list.elements() {
+            element.error().map_err(what)?;
+            let offset = match element.offset() {
+                Offset::Offset(offset) => Some(offset),
+                _ => None,
+            };
+            committed.push((element.partition(), offset));
+        }
+        Ok(committed)
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, PortError> + Send + 'static,
+) -> Result<T, PortError> {
+    let outcome = tokio::task::spawn_blocking(work).await;
+    outcome.map_err(|error| failed(format_args!("administration ended early: {error}")))?
+}
