@@ -62,7 +62,7 @@ pub fn serve(
 }
 
 /// The same for a function of request and peer address instead of a router, for a path on which even
-/// the router's cost counts: about an eighth of the instructions of a small request.
+/// the router's cost counts: a fifth of the instructions of a small request.
 pub fn serve_with<H, F>(
     listener: TcpListener,
     handler: H,
