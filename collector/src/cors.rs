@@ -1,0 +1,38 @@
+//! Cross-origin answers (Fetch standard, §3.2). `sendBeacon` always carries credentials, so the origin is echoed and
+//! never `*`.
+
+use crate::config::Site;
+use crate::view::allows;
+use axum::body::Body;
+use axum::http::header::{
+    ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
+    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_MAX_AGE, VARY,
+};
+use axum::http::{HeaderValue, Response, StatusCode};
+
+/// Lets a page of an allowed origin see the answer. Which site a request is for stands in its body, so an origin is
+/// allowed here if any site allows it; each view is then held to its own site's list.
+pub(crate) fn apply(response: &mut Response<Body>, origin: Option<&HeaderValue>, sites: &[Site]) {
+    let headers = response.headers_mut();
+    headers.append(VARY, HeaderValue::from_static("Origin"));
+    let Some(origin) = origin else { return };
+    let allowed = origin.to_str().is_ok_and(|text| sites.iter().any(|site| allows(site, text)));
+    if allowed {
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+        headers.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
+    }
+}
+
+/// The answer to `OPTIONS`.
+pub(crate) fn preflight() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    let headers = response.headers_mut();
+    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
+    headers.insert(
+        ACCESS_CONTROL_ALLOW_HEADERS,
+        HeaderValue::from_static("authorization, content-encoding, content-type"),
+    );
+    headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("86400"));
+    response
+}
