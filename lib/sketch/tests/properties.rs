@@ -52,7 +52,7 @@ fn merged(a: &Sketch, b: &Sketch) -> Sketch {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn registers_follow_the_definition(hashes in hashes()) {
