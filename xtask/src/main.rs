@@ -1,2 +1,60 @@
-//! xtask
-fn main() {}
+#![doc = include_str!("../README.md")]
+
+mod commands;
+mod floorplan;
+mod services;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use crate::services::compose::Compose;
+use crate::services::daemon::Services;
+
+/// The one door for developers; CI walks through it too.
+#[derive(Debug, Parser)]
+#[command(name = "cargo x", bin_name = "cargo x")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Everything but the tests: lint, floorplan, and whether compose/ still says what services.rs does
+    Check,
+    /// Formatting and clippy, warnings denied
+    Lint,
+    /// Installs what the tests need and runs them
+    Test(commands::Test),
+    /// Real servers on loopback: Kafka, Cassandra and two Redis
+    #[command(subcommand)]
+    Services(Services),
+    /// The same servers as a Compose file
+    Compose(Compose),
+    /// Which crate may import which
+    Floorplan,
+    /// Runs a benchmark by its name
+    Bench(commands::Bench),
+}
+
+fn main() -> Result<()> {
+    match Cli::parse().command {
+        Command::Check => commands::check(),
+        Command::Lint => commands::lint(),
+        Command::Test(test) => commands::test(&test),
+        Command::Services(services) => services::daemon::run(&services),
+        Command::Compose(compose) => services::compose::run(&compose),
+        Command::Floorplan => floorplan::check(),
+        Command::Bench(bench) => commands::bench(&bench),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn command_line_is_well_formed() {
+        super::Cli::command().debug_assert();
+    }
+}

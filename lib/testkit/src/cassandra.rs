@@ -11,9 +11,8 @@ use tempfile::TempDir;
 use crate::cassandra_config::{self, Node};
 use crate::folder::server_folder;
 use crate::java::Jvm;
-use crate::kafka::is_open_at;
 use crate::managed::Managed;
-use crate::ports::free_port;
+use crate::ports::{free_port, is_open_at};
 use crate::process::Program;
 
 pub use crate::cassandra_config::{CLUSTER_NAME, DATA_CENTRE, VERSION};

@@ -26,6 +26,13 @@ pub const MAVEN: Tool = Tool { executable: "mvn", package: "maven" };
 /// Runs the Java servers; 17 or newer.
 pub const JAVA: Tool = Tool { executable: "java", package: "openjdk-17-jre-headless" };
 
+/// Finds the libraries that a build links.
+const PKG_CONFIG: Tool = Tool { executable: "pkg-config", package: "pkg-config" };
+
+/// What building Kafka's client with TLS needs: a header, and the package that brings it.
+const HEADERS: [(&str, &str); 2] =
+    [("/usr/include/openssl/ssl.h", "libssl-dev"), ("/usr/include/zlib.h", "zlib1g-dev")];
+
 impl Tool {
     /// Where the PATH has it.
     pub fn find(&self) -> Option<PathBuf> {
@@ -42,7 +49,7 @@ pub fn ensure(tools: &[Tool]) -> Result<()> {
     if tools.iter().all(|tool| tool.find().is_some()) {
         return Ok(());
     }
-    let lock = exclusive(&std::env::temp_dir().join("onlooker-apt.lock"))?;
+    let lock = exclusive(&apt_lock())?;
     let missing: Vec<&Tool> = tools.iter().filter(|tool| tool.find().is_none()).collect();
     apt_install(&missing.iter().map(|tool| tool.package).collect::<Vec<_>>())?;
     drop(lock);
@@ -50,6 +57,37 @@ pub fn ensure(tools: &[Tool]) -> Result<()> {
         Some(tool) => bail!("{} is still not on the PATH after its package was installed", tool.executable),
         None => Ok(()),
     }
+}
+
+/// Makes sure that the workspace builds with Kafka over TLS.
+///
+/// # Errors
+/// Something is missing and cannot be installed: the message names the packages.
+pub fn for_builds() -> Result<()> {
+    ensure(&[PKG_CONFIG])?;
+    let missing = HEADERS.iter().filter(|(header, _)| !Path::new(header).exists());
+    let packages: Vec<&str> = missing.map(|(_, package)| *package).collect();
+    if packages.is_empty() {
+        return Ok(());
+    }
+    let _only_one_installs = exclusive(&apt_lock())?;
+    apt_install(&packages)
+}
+
+/// Makes sure that every server can be started: programs, Java, and the archives of Kafka and Cassandra.
+///
+/// # Errors
+/// Something is missing and cannot be installed or fetched.
+pub fn for_servers() -> Result<()> {
+    ensure(&[REDIS_SERVER, REDIS_CLI, OPENSSL])?;
+    crate::kafka_config::library()?;
+    crate::cassandra_config::library()?;
+    Ok(())
+}
+
+/// Held while apt runs: it refuses a second one.
+pub(crate) fn apt_lock() -> PathBuf {
+    std::env::temp_dir().join("onlooker-apt.lock")
 }
 
 /// Installs Debian packages; refreshes the package lists only when the first try fails.

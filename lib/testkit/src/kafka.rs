@@ -1,6 +1,5 @@
 //! Kafka of one's own: a single broker, or three of which one may be lost.
 
-use std::net::{SocketAddr, TcpStream};
 use std::ops::Deref;
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use crate::folder::server_folder;
 use crate::java::Jvm;
 use crate::kafka_config::{self, Login, Node};
 use crate::managed::Managed;
-use crate::ports::free_port;
+use crate::ports::{free_port, is_open};
 use crate::process::Program;
 
 pub use crate::kafka_config::{VERSION, broker_settings};
@@ -202,13 +201,4 @@ impl KafkaCluster {
     pub fn bootstrap(&self) -> String {
         self.brokers.iter().map(KafkaServer::bootstrap).collect::<Vec<_>>().join(",")
     }
-}
-
-/// Whether something listens on 127.0.0.1:`port`.
-pub(crate) fn is_open(port: u16) -> bool {
-    is_open_at(SocketAddr::from(([127, 0, 0, 1], port)))
-}
-
-pub(crate) fn is_open_at(address: SocketAddr) -> bool {
-    TcpStream::connect_timeout(&address, Duration::from_millis(500)).is_ok()
 }

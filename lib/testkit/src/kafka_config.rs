@@ -10,8 +10,7 @@ use anyhow::{Context, Result};
 use crate::certificates::Certificates;
 use crate::folder::copy_tree;
 use crate::java::{Jvm, Library, pom_version};
-use crate::kafka::is_open;
-use crate::ports::free_port;
+use crate::ports::{free_port, is_open};
 use crate::process::Program;
 
 const POM: &str = include_str!("../servers/kafka.xml");
@@ -164,7 +163,7 @@ fn login_lines(Login { user, password, keystore }: &Login) -> [String; 5] {
 }
 
 /// Kafka's archives, with an empty storage and the archive of classes beside them.
-fn library() -> Result<&'static Library> {
+pub(crate) fn library() -> Result<&'static Library> {
     static LIBRARY: OnceLock<Library> = OnceLock::new();
     if let Some(library) = LIBRARY.get() {
         return Ok(library);

@@ -1,10 +1,10 @@
 //! Loopback ports that stay free until the server that was promised them has bound them.
 
 use std::fs::File;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{LazyLock, Mutex};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 
@@ -52,4 +52,29 @@ pub fn free_port() -> Result<u16> {
 /// Whether 127.0.0.1:`port` can be bound now.
 pub fn is_free(port: u16) -> bool {
     TcpListener::bind(("127.0.0.1", port)).is_ok()
+}
+
+/// Whether something listens on 127.0.0.1:`port`.
+pub fn is_open(port: u16) -> bool {
+    is_open_at(SocketAddr::from(([127, 0, 0, 1], port)))
+}
+
+pub(crate) fn is_open_at(address: SocketAddr) -> bool {
+    TcpStream::connect_timeout(&address, Duration::from_millis(500)).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_port_is_given_twice_nor_while_somebody_listens() {
+        let first = free_port().unwrap();
+        let listener = TcpListener::bind(("127.0.0.1", first)).unwrap();
+        assert!(is_open(first) && !is_free(first));
+        let more: Vec<u16> = (0..50).map(|_| free_port().unwrap()).collect();
+        assert!(!more.contains(&first));
+        drop(listener);
+        assert!(is_free(first));
+    }
 }

@@ -164,11 +164,7 @@ impl Process {
         if !self.is_alive() {
             bail!("{} does not run", self.name);
         }
-        // SAFETY: kill has no memory effects.
-        match unsafe { libc::kill(self.pid().cast_signed(), signal) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()).with_context(|| format!("cannot signal {}", self.name)),
-        }
+        send(self.pid(), signal).with_context(|| format!("cannot signal {}", self.name))
     }
 
     /// SIGKILL, then waits until it is gone. Does nothing when it has ended already.
@@ -196,6 +192,30 @@ impl Drop for Process {
     fn drop(&mut self) {
         // Nothing to do about a failure here, and the parent-death signal stands behind it.
         let _ = self.kill();
+    }
+}
+
+/// Asks a process to end (SIGTERM). The caller knows that the id is still that of the process it means.
+///
+/// # Errors
+/// No such process, or not allowed.
+pub fn terminate(pid: u32) -> io::Result<()> {
+    send(pid, libc::SIGTERM)
+}
+
+/// Ends a process at once (SIGKILL). The caller knows that the id is still that of the process it means.
+///
+/// # Errors
+/// No such process, or not allowed.
+pub fn kill(pid: u32) -> io::Result<()> {
+    send(pid, libc::SIGKILL)
+}
+
+fn send(pid: u32, signal: i32) -> io::Result<()> {
+    // SAFETY: kill has no memory effects.
+    match unsafe { libc::kill(pid.cast_signed(), signal) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -1,0 +1,90 @@
+//! What is a call of cargo with the right arguments.
+
+use std::process::Command;
+use std::thread::available_parallelism;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use onlooker_testkit::install;
+use onlooker_testkit::java::workspace;
+
+use crate::{floorplan, services};
+
+/// What the workspace is checked and tested with: the same for all, so that librdkafka is built once.
+const FEATURES: &str = "onlooker/kafka-tls";
+
+/// A machine with many cores would otherwise start as many Cassandras at once.
+const MAX_TEST_THREADS: usize = 4;
+
+#[derive(Debug, Args)]
+pub(crate) struct Test {
+    /// Runs the slow suites too: three Cassandra nodes, many rounds of faults
+    #[arg(long)]
+    full: bool,
+    /// Tests one crate only
+    #[arg(short, long)]
+    package: Option<String>,
+    /// Handed to cargo test, for example a test's name, or `--` and its own flags
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    rest: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Bench {
+    /// Name of the benchmark, and what it takes
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
+
+pub(crate) fn check() -> Result<()> {
+    lint()?;
+    floorplan::check()?;
+    services::compose::check()
+}
+
+pub(crate) fn lint() -> Result<()> {
+    install::for_builds()?;
+    cargo(&["fmt", "--all", "--check"])?;
+    cargo(&["clippy", "--workspace", "--all-targets", "--features", FEATURES, "--", "-D", "warnings"])
+}
+
+pub(crate) fn test(test: &Test) -> Result<()> {
+    install::for_builds()?;
+    install::for_servers()?;
+    let package: Vec<&str> = match &test.package {
+        Some(package) => vec!["--package", package],
+        None => vec!["--workspace"],
+    };
+    let mut command = Command::new(env!("CARGO"));
+    command.arg("test").args(package).args(["--features", FEATURES]).args(&test.rest);
+    if std::env::var_os("RUST_TEST_THREADS").is_none() {
+        let cores = available_parallelism().map_or(1, usize::from);
+        command.env("RUST_TEST_THREADS", cores.min(MAX_TEST_THREADS).to_string());
+    }
+    if test.full {
+        command.env("ONLOOKER_FULL", "1");
+    }
+    run(command)
+}
+
+pub(crate) fn bench(bench: &Bench) -> Result<()> {
+    install::for_builds()?;
+    install::for_servers()?;
+    let arguments: Vec<&str> = bench.arguments.iter().map(String::as_str).collect();
+    cargo(&[&["run", "--release", "--package", "onlooker-bench", "--"], &arguments[..]].concat())
+}
+
+fn cargo(arguments: &[&str]) -> Result<()> {
+    let mut command = Command::new(env!("CARGO"));
+    command.args(arguments);
+    run(command)
+}
+
+fn run(mut command: Command) -> Result<()> {
+    let status = command.current_dir(workspace()).status().context("cannot run cargo")?;
+    if !status.success() {
+        let arguments: Vec<_> = command.get_args().map(|a| a.to_string_lossy()).collect();
+        bail!("cargo {} ended with {status}", arguments.join(" "));
+    }
+    Ok(())
+}
