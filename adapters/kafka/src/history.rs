@@ -129,6 +129,9 @@ fn read(
     ends: &[(i32, i64)],
     batches: &mpsc::Sender<Batch>,
 ) -> Result<(), PortError> {
+    if ends.is_empty() {
+        return Ok(());
+    }
     let partitions: Vec<i32> = ends.iter().map(|(partition, _)| *partition).collect();
     let scout = Scout::new(config, topic)?;
     // Time before 1970 is asked for when a slice begins there, which the broker would take for a special request.

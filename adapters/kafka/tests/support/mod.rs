@@ -1,0 +1,101 @@
+//! Topics of one's own on a broker that is there.
+
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
+
+use onlooker_kafka::admin::{WantedTopic, apply_topics};
+use onlooker_kafka::{
+    KafkaConfig, KafkaHistory, KafkaMembership, KafkaReader, KafkaTransactor, KafkaWriter, TopicNames,
+};
+use onlooker_ports::Topic;
+use onlooker_ports::conformance::log::LogUnderTest;
+use onlooker_schemas::topics::TopicSpec;
+use rdkafka::admin::AdminClient;
+use rdkafka::client::DefaultClientContext;
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+pub const TOPICS: [Topic; 4] = [Topic::Views, Topic::Counted, Topic::Ignored, Topic::Dead];
+
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// A configuration for these brokers, with names that no other test has.
+pub fn config(brokers: &str) -> KafkaConfig {
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let name = |role: &str| format!("t{number}.{role}");
+    KafkaConfig {
+        brokers: brokers.split(',').map(str::to_owned).collect(),
+        topics: TopicNames {
+            views: name("views"),
+            counted: name("counted"),
+            ignored: name("ignored"),
+            dead: name("dead"),
+        },
+        session_timeout_ms: 6_000,
+        ..KafkaConfig::default()
+    }
+}
+
+pub fn spec(partitions: u32, replication: u16) -> TopicSpec {
+    TopicSpec { partitions, replication, ..onlooker_schemas::topics::topics().unwrap().views }
+}
+
+pub async fn create(config: &KafkaConfig, partitions: u32, replication: u16) {
+    let wanted = TOPICS.map(|topic| WantedTopic { topic, spec: spec(partitions, replication) });
+    let reports = apply_topics(config, &wanted, false).await.unwrap();
+    assert!(reports.iter().all(|report| report.created), "{reports:?}");
+}
+
+/// Topics that only one test uses.
+pub struct KafkaLog {
+    pub config: KafkaConfig,
+}
+
+impl KafkaLog {
+    pub async fn create(config: KafkaConfig, partitions: u32, replication: u16) -> Self {
+        create(&config, partitions, replication).await;
+        Self { config }
+    }
+
+    fn group(&self, group: &str) -> String {
+        format!("{}-{group}", self.config.topics.views)
+    }
+}
+
+impl LogUnderTest for KafkaLog {
+    type Writer = KafkaWriter;
+    type Membership = KafkaMembership;
+    type Reader = KafkaReader;
+    type Transactor = KafkaTransactor;
+    type History = KafkaHistory;
+
+    async fn writer(&self) -> KafkaWriter {
+        KafkaWriter::open(&self.config).unwrap()
+    }
+
+    async fn reader(&self, topic: Topic, group: &str) -> KafkaReader {
+        KafkaReader::open(&self.config, topic, &self.group(group)).unwrap()
+    }
+
+    async fn transactor(&self, inputs: Topic) -> KafkaTransactor {
+        KafkaTransactor::open(&self.config, inputs).unwrap()
+    }
+
+    async fn history(&self) -> KafkaHistory {
+        KafkaHistory::new(&self.config)
+    }
+
+    async fn delete_before(&self, topic: Topic, partition: i32, offset: i64) {
+        let admin: AdminClient<DefaultClientContext> = raw(&self.config).create().unwrap();
+        let mut list = TopicPartitionList::new();
+        list.add_partition_offset(self.config.topics.get(topic), partition, Offset::Offset(offset)).unwrap();
+        let deleted = admin.delete_records(&list, &Default::default()).await.unwrap();
+        assert_eq!(deleted.count(), 1);
+    }
+}
+
+/// A client beside our own code, on the plain listener.
+pub fn raw(config: &KafkaConfig) -> ClientConfig {
+    let mut raw = ClientConfig::new();
+    raw.set("bootstrap.servers", config.brokers.join(","));
+    raw
+}
