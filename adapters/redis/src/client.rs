@@ -132,7 +132,7 @@ impl Client {
     /// Sends one command to the master of a slot.
     pub(crate) async fn command(&self, slot: u16, command: &Cmd) -> Result<Value, PortError> {
         let mut values = self.run(slot, Request::Command(command)).await.map_err(|e| self.error(&e))?;
-        values.pop().unwrap_or_default().extract_error().map_err(|e| self.error(&e))
+        self.checked(values.pop().unwrap_or_default())
     }
 
     /// Sends commands as one transaction; each answer stands at its command's place. An error among them fails all.
@@ -140,7 +140,7 @@ impl Client {
         let mut values = self.run(slot, Request::Transaction(commands)).await.map_err(|e| self.error(&e))?;
         match values.pop() {
             Some(Value::Array(answers)) if answers.len() == commands.len() => {
-                answers.into_iter().map(|a| a.extract_error().map_err(|e| self.error(&e))).collect()
+                answers.into_iter().map(|answer| self.checked(answer)).collect()
             }
             other => Err(crate::error::unexpected(self.server(), "EXEC", &other.unwrap_or_default())),
         }
@@ -165,7 +165,12 @@ impl Client {
             values = self.run(slot, Request::Command(call)).await;
         }
         let mut values = values.map_err(|e| self.error(&e))?;
-        values.pop().unwrap_or_default().extract_error().map_err(|e| self.error(&e))
+        self.checked(values.pop().unwrap_or_default())
+    }
+
+    /// The answer, or the error that stands in its place.
+    pub(crate) fn checked(&self, answer: Value) -> Result<Value, PortError> {
+        answer.extract_error().map_err(|error| self.error(&error))
     }
 
     fn error(&self, error: &RedisError) -> PortError {
@@ -329,7 +334,7 @@ fn node_info(config: &RedisConfig, node: &str) -> Result<ConnectionInfo, String>
         login = login.set_username(username);
     }
     if let Some(password) = &config.password {
-        login = login.set_password(password.reveal());
+        login = login.set_password(password.expose());
     }
     let info = addr.into_connection_info().map_err(|error| error.to_string())?;
     Ok(info.set_redis_settings(login))

@@ -1,38 +1,10 @@
 //! Settings of one Redis, Valkey or Redis Cluster.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use onlooker_ports::Secret;
 use serde::{Deserialize, Serialize};
-
-/// A password. `Debug` and `Serialize` show that there is one, never what it is.
-#[derive(Clone, PartialEq, Eq, Deserialize)]
-#[serde(transparent)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Wraps a password.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    pub(crate) fn reveal(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<secret>")
-    }
-}
-
-impl Serialize for Secret {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str("<secret>")
-    }
-}
 
 /// TLS towards the server. The certificate is always checked, against its host name too.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -56,12 +28,8 @@ pub struct RedisConfig {
     pub cluster: bool,
     /// User name of Redis's ACL; none: the default user.
     pub username: Option<String>,
-    /// The password itself. Better: one of the next two.
+    /// That user's password; the executable resolves it.
     pub password: Option<Secret>,
-    /// File that holds the password; a newline at its end is not part of it.
-    pub password_file: Option<PathBuf>,
-    /// Environment variable that holds the password.
-    pub password_env: Option<String>,
     /// Present: speak TLS.
     pub tls: Option<TlsConfig>,
     /// Put before every key's name, so that several namespaces share one server. At most 64 bytes of
@@ -80,8 +48,6 @@ impl Default for RedisConfig {
             cluster: false,
             username: None,
             password: None,
-            password_file: None,
-            password_env: None,
             tls: None,
             prefix: String::new(),
             connect_timeout_ms: 1_000,
@@ -99,32 +65,6 @@ impl RedisConfig {
     /// Settings for one server without a password.
     pub fn single(host: &str, port: u16) -> Self {
         Self { nodes: vec![format!("{host}:{port}")], ..Self::default() }
-    }
-
-    /// Reads the password from the file or the variable that was named, unless it is there already.
-    /// `env` looks up an environment variable.
-    ///
-    /// # Errors
-    /// The file cannot be read, the variable is not set, or more than one source is named.
-    pub fn resolve_password(&mut self, env: impl Fn(&str) -> Option<String>) -> Result<(), ConfigError> {
-        let fail = |text: String| Err(ConfigError(vec![text]));
-        let sources = [self.password.is_some(), self.password_file.is_some(), self.password_env.is_some()];
-        if sources.iter().filter(|named| **named).count() > 1 {
-            return fail("name one of password, password_file and password_env, not several".to_owned());
-        }
-        // Taken, so that resolving twice is as good as once.
-        if let Some(path) = self.password_file.take() {
-            match std::fs::read_to_string(&path) {
-                Ok(text) => self.password = Some(Secret::new(text.trim_end_matches(['\n', '\r']))),
-                Err(error) => return fail(format!("password_file {}: {error}", path.display())),
-            }
-        } else if let Some(name) = self.password_env.take() {
-            match env(&name) {
-                Some(text) => self.password = Some(Secret::new(text)),
-                None => return fail(format!("password_env: {name} is not set")),
-            }
-        }
-        Ok(())
     }
 
     /// Checks everything that can be checked without a server, and reports all faults at once.
@@ -234,21 +174,10 @@ mod tests {
     fn secrets_are_read_and_never_shown() {
         let text = "nodes = [\"h:1\"]\npassword = \"hunter2\"\nprefix = \"shadow:\"";
         let config: RedisConfig = toml::from_str(text).unwrap();
-        assert_eq!(config.password.as_ref().unwrap().reveal(), "hunter2");
+        assert_eq!(config.password.as_ref().unwrap().expose(), "hunter2");
         assert!(!format!("{config:?}").contains("hunter2"));
         assert!(!toml::to_string(&config).unwrap().contains("hunter2"));
         let error = toml::from_str::<RedisConfig>("pasword = \"x\"").unwrap_err();
         assert!(error.to_string().contains("pasword"), "{error}");
-    }
-
-    #[test]
-    fn a_password_has_one_source() {
-        let mut config = RedisConfig { password_env: Some("REDIS_PASSWORD".into()), ..RedisConfig::default() };
-        assert!(config.clone().resolve_password(|_| None).is_err());
-        config.resolve_password(|name| (name == "REDIS_PASSWORD").then(|| "pw".to_owned())).unwrap();
-        assert_eq!(config.password.as_ref().unwrap().reveal(), "pw");
-        config.resolve_password(|_| None).unwrap();
-        config.password_file = Some("/nowhere".into());
-        assert!(config.resolve_password(|_| None).is_err(), "two sources");
     }
 }

@@ -207,11 +207,14 @@ impl Namespace {
         let tag = self.tags.get(usize::try_from(partition).ok()?)?;
         Some(Names { prefix: &self.prefix, tag })
     }
-}
 
-/// The key that says which layout the data beside it has. No hash tag: it stands wherever it falls.
-pub(crate) fn layout_key(prefix: &str) -> Vec<u8> {
-    [prefix.as_bytes(), b"layout"].concat()
+    /// The same; a partition that the layout does not have is an error.
+    pub(crate) fn require(&self, server: &'static str, partition: i32) -> Result<Names<'_>, PortError> {
+        self.partition(partition).ok_or_else(|| PortError::Misconfigured {
+            server,
+            detail: format!("partition {partition} of a log with {}", self.layout.partitions),
+        })
+    }
 }
 
 #[cfg(test)]

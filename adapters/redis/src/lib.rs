@@ -2,10 +2,17 @@
 
 mod client;
 mod config;
+mod counts;
+mod dedup;
 mod error;
 mod keys;
+mod layout;
+mod pack;
+mod reply;
 mod script;
 
 pub use client::{Client, Role};
-pub use config::{ConfigError, RedisConfig, Secret, TlsConfig};
+pub use config::{ConfigError, RedisConfig, TlsConfig};
+pub use counts::RedisCounters;
+pub use dedup::RedisDedup;
 pub use keys::Layout;

@@ -1,0 +1,206 @@
+//! The filter's memory: claims as fields of one hash per partition and slice.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use onlooker_event::Digest128;
+use onlooker_ports::{
+    Applied, Claim, ClaimOutcome, DedupStore, InstallOutcome, Lookup, PortError, Remembered,
+};
+use redis::{Cmd, Pipeline, Value};
+
+use crate::client::Client;
+use crate::keys::{Layout, Names, Namespace};
+use crate::layout::check_layout;
+use crate::pack::Packer;
+use crate::reply::Reader;
+use crate::script::Script;
+
+static CLAIM: Script = Script::new(include_str!("lua/claim.lua"));
+static STAGE: Script = Script::new(include_str!("lua/stage.lua"));
+static INSTALL: Script = Script::new(include_str!("lua/install.lua"));
+
+/// Name of the layout key of the filter's memory.
+const LAYOUT: &str = "flayout";
+
+/// How long staged parts stay without a new one: a rebuild that died leaves nothing behind.
+const STAGED_FOR: Duration = Duration::from_secs(600);
+
+/// The memory in Redis. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct RedisDedup {
+    pub(crate) client: Client,
+    pub(crate) names: std::sync::Arc<Namespace>,
+}
+
+impl RedisDedup {
+    /// `layout` is that of the topic `views`. Nothing is sent yet.
+    pub fn new(client: Client, layout: Layout) -> Self {
+        let names = Namespace::new(client.prefix(), layout).into();
+        Self { client, names }
+    }
+
+    fn partition(&self, partition: i32) -> Result<Names<'_>, PortError> {
+        self.names.require(self.client.server(), partition)
+    }
+
+    fn reader(&self, command: &'static str) -> Reader {
+        Reader { server: self.client.server(), command }
+    }
+}
+
+fn state(reader: Reader, offset: &Value, slice: &Value) -> Result<Option<Applied>, PortError> {
+    let Some(offset) = reader.maybe_number(offset)? else { return Ok(None) };
+    Ok(Some(Applied { offset, slice: reader.number(slice)? }))
+}
+
+fn ask_state(names: &Names<'_>) -> Cmd {
+    let mut command = Cmd::new();
+    command.arg("HMGET").arg(names.fapplied()).arg("offset").arg("slice");
+    command
+}
+
+fn ask_slice(key: &[u8], keys: &[Digest128]) -> Cmd {
+    let mut command = Cmd::with_capacity(2 + keys.len(), 5 + key.len() + 16 * keys.len());
+    command.arg("HMGET").arg(key);
+    for digest in keys {
+        command.arg(&digest.0[..]);
+    }
+    command
+}
+
+/// The numbers of one field, little-endian, 4 bytes each.
+fn values(reader: Reader, value: Value) -> Result<Vec<u32>, PortError> {
+    let Some(bytes) = reader.bytes(value)? else { return Ok(Vec::new()) };
+    let (words, rest) = bytes.as_chunks::<4>();
+    if !rest.is_empty() {
+        let detail = format!("a claim of {} bytes, which is not a multiple of 4", bytes.len());
+        return Err(PortError::Failed { server: reader.server, detail });
+    }
+    Ok(words.iter().map(|word| u32::from_le_bytes(*word)).collect())
+}
+
+fn pack(claims: &[Claim]) -> Vec<u8> {
+    let mut packer = Packer::with_capacity(claims.len() * 24);
+    for claim in claims {
+        packer.bytes(&claim.key.0);
+        packer.words(&claim.values);
+    }
+    packer.finish()
+}
+
+impl DedupStore for RedisDedup {
+    async fn applied(&self, partition: i32) -> Result<Option<Applied>, PortError> {
+        let names = self.partition(partition)?;
+        check_layout(&self.client, LAYOUT, self.names.layout()).await?;
+        let reader = self.reader("HMGET");
+        let answer = self.client.command(names.slot(), &ask_state(&names)).await?;
+        let fields = reader.array_of(answer, 2)?;
+        state(reader, &fields[0], &fields[1])
+    }
+
+    async fn lookup(
+        &self,
+        partition: i32,
+        at_least: i64,
+        at_most: i64,
+        slice: i64,
+        keys: &[Digest128],
+    ) -> Result<Lookup, PortError> {
+        let names = self.partition(partition)?;
+        let reader = self.reader("HMGET");
+        // One transaction, because state and slices have to be of one moment; and no script, because it would build
+        // a Lua table for every answer and cost half as much again.
+        let mut pipeline = Pipeline::with_capacity(3);
+        pipeline.atomic().add_command(ask_state(&names));
+        if !keys.is_empty() {
+            pipeline.add_command(ask_slice(&names.seen(slice - 1), keys));
+            pipeline.add_command(ask_slice(&names.seen(slice), keys));
+        }
+        let mut answers = self.client.transaction(names.slot(), &pipeline).await?.into_iter();
+        let mut next = |len: usize| reader.array_of(answers.next().unwrap_or_default(), len);
+        let fields = next(2)?;
+        let at = state(reader, &fields[0], &fields[1])?;
+        // Below: claims of earlier records are missing. Above: claims of records that are still to be decided.
+        if !at.is_some_and(|at| (at_least..=at_most).contains(&at.offset)) {
+            return Ok(Lookup::Gap(at));
+        }
+        if keys.is_empty() {
+            return Ok(Lookup::Found(Vec::new()));
+        }
+        let (older, newer) = (next(keys.len())?, next(keys.len())?);
+        let both = older.into_iter().zip(newer);
+        let found = both.map(|(older, newer)| {
+            Ok(Remembered { older: values(reader, older)?, newer: values(reader, newer)? })
+        });
+        found.collect::<Result<_, _>>().map(Lookup::Found)
+    }
+
+    async fn claim(
+        &self,
+        partition: i32,
+        from: i64,
+        to: i64,
+        slice: i64,
+        claims: &[Claim],
+        drop: Range<i64>,
+    ) -> Result<ClaimOutcome, PortError> {
+        let names = self.partition(partition)?;
+        let mut call = CLAIM.call(&[&names.fapplied(), &names.seen(slice)]);
+        call.arg(from).arg(to).arg(slice).arg(pack(claims)).arg(names.seen_stem());
+        // Never the two slices that verdicts are made from, whatever was asked for.
+        call.arg(drop.start).arg(drop.end.min(slice - 1) - 1);
+        let reader = self.reader("claim script");
+        let answer = reader.array(self.client.script(names.slot(), &CLAIM, &call).await?)?;
+        match answer.as_slice() {
+            [Value::Int(0)] => Ok(ClaimOutcome::Done),
+            // A Lua array ends before its first nil.
+            [Value::Int(1)] => Ok(ClaimOutcome::Gap(None)),
+            [Value::Int(1), offset, slice] => state(reader, offset, slice).map(ClaimOutcome::Gap),
+            _ => Err(reader.wrong(&Value::Array(answer))),
+        }
+    }
+
+    async fn stage(
+        &self,
+        partition: i32,
+        name: &str,
+        part: u64,
+        slice: i64,
+        claims: &[Claim],
+    ) -> Result<bool, PortError> {
+        let names = self.partition(partition)?;
+        let mut call = STAGE.call(&[&names.staged_parts(name), &names.staged(name, slice)]);
+        call.arg(part).arg(pack(claims)).arg(STAGED_FOR.as_millis().to_string());
+        let answer = self.client.script(names.slot(), &STAGE, &call).await?;
+        Ok(self.reader("stage script").number(&answer)? == 1)
+    }
+
+    async fn install(
+        &self,
+        partition: i32,
+        offset: i64,
+        slice: i64,
+        name: &str,
+        parts: u64,
+    ) -> Result<InstallOutcome, PortError> {
+        let names = self.partition(partition)?;
+        let mut call = INSTALL.call(&[
+            &names.fapplied(),
+            &names.staged_parts(name),
+            &names.staged(name, slice - 1),
+            &names.staged(name, slice),
+            &names.seen(slice - 1),
+            &names.seen(slice),
+        ]);
+        call.arg(offset).arg(slice).arg(parts).arg(names.seen_stem());
+        let answer = self.client.script(names.slot(), &INSTALL, &call).await?;
+        let reader = self.reader("install script");
+        match reader.number(&answer)? {
+            0 => Ok(InstallOutcome::Done),
+            1 => Ok(InstallOutcome::Discarded),
+            2 => Ok(InstallOutcome::Gap),
+            _ => Err(reader.wrong(&answer)),
+        }
+    }
+}
