@@ -9,6 +9,7 @@ use onlooker_schemas::cql;
 use scylla::client::session::Session;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::time::{Duration, Instant};
 
 /// What was done and what was found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -80,6 +81,9 @@ pub async fn apply(config: &ScyllaConfig) -> Result<SchemaReport, PortError> {
             created.push(format!("table {name}"));
         }
     }
+    if !created.is_empty() && !agreed(&session, config.request_timeout()).await? {
+        tracing::warn!("nodes do not agree on the schema yet, some may refuse requests for a while");
+    }
     Ok(SchemaReport { created, drift: drift(config, &session).await? })
 }
 
@@ -98,6 +102,29 @@ async fn connect(config: &ScyllaConfig) -> Result<Session, PortError> {
     }
     let tls = config.tls.as_ref().map(client_config).transpose().map_err(misconfigured)?;
     open(config, tls).await
+}
+
+/// Waits until all nodes have the schema. The driver waits as well, but only for nodes that it is connected to already.
+/// False: one is down, or slow.
+async fn agreed(session: &Session, limit: Duration) -> Result<bool, PortError> {
+    let start = Instant::now();
+    while start.elapsed() < limit {
+        let local = "SELECT CAST(schema_version AS text) FROM system.local WHERE key = 'local'";
+        let mut all = versions(session, local).await?;
+        all.extend(versions(session, "SELECT CAST(schema_version AS text) FROM system.peers").await?);
+        if all.windows(2).all(|pair| pair[0] == pair[1]) {
+            return Ok(true);
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Ok(false)
+}
+
+async fn versions(session: &Session, text: &str) -> Result<Vec<Option<String>>, PortError> {
+    let answer = session.query_unpaged(text, ()).await.map_err(|e| from_execution(&e))?;
+    let rows = answer.into_rows_result().map_err(failed)?;
+    let versions = rows.rows::<(Option<String>,)>().map_err(failed)?;
+    versions.map(|row| row.map(|(version,)| version).map_err(failed)).collect()
 }
 
 fn replication_literal(config: &ScyllaConfig, session: &Session) -> Result<String, PortError> {
@@ -157,14 +184,19 @@ async fn columns(session: &Session, keyspace: &str) -> Result<Columns, PortError
 
 async fn drift(config: &ScyllaConfig, session: &Session) -> Result<Vec<Drift>, PortError> {
     let mut all = Vec::new();
-    let mut add = |subject: String, expected: String, found: String, breaks: bool| {
-        all.push(Drift { subject, expected, found, breaks });
-    };
     let Some(mut replication) = replication(session, &config.keyspace).await? else {
-        add(format!("keyspace {}", config.keyspace), "present".into(), "absent".into(), true);
+        all.push(drift_of(format!("keyspace {}", config.keyspace), "present", "absent", true));
         return Ok(all);
     };
     replication.remove("class");
+    if let Some(sync) = commitlog_sync(session).await?
+        && let Some(lax) = lax_commit_log(&replication, &sync)
+    {
+        all.push(lax);
+    }
+    let mut add = |subject: String, expected: String, found: String, breaks: bool| {
+        all.push(drift_of(subject, expected, found, breaks));
+    };
     let wanted: BTreeMap<String, String> =
         config.replication.iter().map(|(dc, n)| (dc.clone(), n.to_string())).collect();
     if !wanted.is_empty() && wanted != replication {
@@ -189,6 +221,34 @@ async fn drift(config: &ScyllaConfig, session: &Session) -> Result<Vec<Drift>, P
     Ok(all)
 }
 
+fn drift_of(
+    subject: impl Into<String>,
+    expected: impl Into<String>,
+    found: impl Into<String>,
+    breaks: bool,
+) -> Drift {
+    Drift { subject: subject.into(), expected: expected.into(), found: found.into(), breaks }
+}
+
+/// When the node that was asked puts its commit log on disk; none where it does not tell (ScyllaDB).
+async fn commitlog_sync(session: &Session) -> Result<Option<String>, PortError> {
+    let text = "SELECT value FROM system_views.settings WHERE name = 'commitlog_sync'";
+    match session.query_unpaged(text, ()).await.map_err(|e| from_execution(&e)) {
+        Ok(answer) => Ok(crate::rows::first::<(Option<String>,)>(answer)?.and_then(|(value,)| value)),
+        Err(PortError::Misconfigured { .. } | PortError::Denied { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Cassandra's default acknowledges before a write is safe: the replay after a crash stops at the log's last marker, and
+/// those are 100 ms apart. With several copies the others have the write; with one it is gone, after it was counted as
+/// archived.
+fn lax_commit_log(replication: &BTreeMap<String, String>, sync: &str) -> Option<Drift> {
+    let single = replication.iter().any(|(_, copies)| copies == "1");
+    let lax = single && sync == "periodic";
+    lax.then(|| drift_of("commitlog_sync with one copy", "batch or group", sync, true))
+}
+
 fn column_drift(table: &str, columns: &Columns, add: &mut impl FnMut(String, String, String, bool)) {
     let show = |kind: &str, position: i32, value: &str| format!("{value}, {kind} {position}");
     for (_, column, kind, position, value) in COLUMNS.iter().filter(|c| c.0 == table) {
@@ -206,5 +266,18 @@ fn column_drift(table: &str, columns: &Columns, add: &mut impl FnMut(String, Str
         if !COLUMNS.iter().any(|c| c.0 == table && c.1 == column) {
             add(format!("{table}.{column}"), "absent".into(), "present".into(), false);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lax_commit_log_is_a_fault_where_there_is_one_copy() {
+        let copies = |n: &str| BTreeMap::from([("dc1".to_owned(), n.to_owned())]);
+        assert!(lax_commit_log(&copies("1"), "periodic").is_some_and(|drift| drift.breaks));
+        assert_eq!(lax_commit_log(&copies("1"), "batch"), None);
+        assert_eq!(lax_commit_log(&copies("3"), "periodic"), None);
     }
 }

@@ -84,7 +84,10 @@ impl Link {
 
     async fn make(&self) -> Result<Live, PortError> {
         let session = open(&self.config, self.tls.clone()).await?;
-        let prepared = Prepared::new(&session, &self.config.keyspace).await?;
+        // The driver sets no limit for preparing.
+        let limit = self.config.request_timeout();
+        let prepared = tokio::time::timeout(limit, Prepared::new(&session, &self.config.keyspace)).await;
+        let prepared = prepared.unwrap_or_else(|_| Err(no_answer(limit)))?;
         Ok(Live { session, prepared })
     }
 
@@ -112,6 +115,10 @@ impl Link {
             live.session.get_cluster_state().get_nodes_info().iter().any(|node| node.is_connected())
         })
     }
+}
+
+fn no_answer(limit: Duration) -> PortError {
+    unavailable(format!("no answer within {} ms", limit.as_millis()))
 }
 
 /// Connects. Bounded in time, also where a node takes the connection and then says nothing.
@@ -150,7 +157,7 @@ pub(crate) async fn open(
     let limit = config.connect_timeout() + config.request_timeout();
     let session = match tokio::time::timeout(limit, builder.build()).await {
         Ok(built) => built.map_err(|e| from_new_session(&e))?,
-        Err(_) => return Err(unavailable(format!("no connection within {} ms", limit.as_millis()))),
+        Err(_) => return Err(no_answer(limit)),
     };
     check_dc(config, &session)?;
     Ok(session)
