@@ -96,6 +96,8 @@ pub(crate) enum Fault {
     CountAll,
     UIsTo,
     SyncToDurable,
+    /// Says of numbers that did not change that they did not, for a store that would leave them unmarked.
+    TellUnchanged,
 }
 
 #[derive(Debug)]

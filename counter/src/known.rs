@@ -35,7 +35,7 @@ impl Bounds {
     }
 
     fn keys_here(&self) -> usize {
-        (self.keys / self.partitions.load(Ordering::Relaxed).max(1)).max(16)
+        (self.keys / self.partitions.load(Ordering::Relaxed).max(1)).max(1)
     }
 }
 

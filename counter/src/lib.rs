@@ -6,4 +6,6 @@ mod heart;
 mod known;
 mod plan;
 #[cfg(test)]
+mod simulation;
+#[cfg(test)]
 mod testing;

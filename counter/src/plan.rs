@@ -409,6 +409,9 @@ fn counted<'a>(number: Number, seen: impl Iterator<Item = &'a Seen>, to: i64, fa
         n += u64::from(view.offset >= number.u || fault == Fault::CountAll);
         changed_s = changed_s.max(view.append_s);
     }
+    if fault == Fault::TellUnchanged && n == number.n {
+        changed_s = u32::MAX - 1;
+    }
     let u = if fault == Fault::UIsTo { to } else { to.max(number.u) };
     Number { n, u, changed_s }
 }

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub enum Rule {
     /// A step is applied only if the store stands exactly at `from`.
     ApplyExact,
-    /// The same, but further is taken for good enough.
+    /// The same, but a store that is further is good enough, and stays there.
     ApplyNotFurther,
     /// A look-up is answered only if the store stands at `from`.
     LookupExact,
@@ -23,7 +23,7 @@ pub enum Rule {
     BaseTimestamp,
     /// A sketch made from a base is marked as changed.
     CreatedIsDirty,
-    /// A number that did not change is marked as changed too.
+    /// A number that did not change is marked as changed too. Without it, a number with `UNCHANGED` is not.
     UnchangedIsDirty,
     /// A sketch that changed loses its TTL.
     Persist,
@@ -38,6 +38,9 @@ pub enum Rule {
     /// A number is settled only if it is the one that was archived.
     SettleNumberCompares,
 }
+
+/// In `changed_s`: the batch did not change the number. Only for leaving `UnchangedIsDirty` out.
+pub const UNCHANGED: u32 = u32::MAX - 1;
 
 /// What stands under a sketch's key.
 #[derive(Debug, Clone)]
@@ -144,12 +147,13 @@ impl Counts {
             self.add(sketch, batch.to);
         }
         for (key, number) in &batch.numbers {
-            let old = self.numbers.insert(key.clone(), *number);
-            if self.keeps(Rule::UnchangedIsDirty) || old.map(|o| o.n) != Some(number.n) {
+            self.numbers.insert(key.clone(), *number);
+            if self.keeps(Rule::UnchangedIsDirty) || number.changed_s != UNCHANGED {
                 self.dirty_numbers.insert(key.clone());
             }
         }
-        self.applied = Some(batch.to);
+        let further = self.applied.filter(|_| self.without == Some(Rule::ApplyNotFurther));
+        self.applied = Some(batch.to.max(further.unwrap_or(batch.to)));
         if batch.as_of_ms != 0 {
             self.as_of_ms = batch.as_of_ms;
         }

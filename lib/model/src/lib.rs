@@ -7,7 +7,7 @@ mod log;
 mod port;
 
 pub use archive::Archive;
-pub use counts::{Counts, Rule, Stored};
+pub use counts::{Counts, Rule, Stored, UNCHANGED};
 pub use fate::{Fate, Journal};
 pub use log::{Assignment, Log, LogReader};
 pub use port::{ArchivePort, CountsPort};
