@@ -15,6 +15,11 @@ local state = call('HMGET', KEYS[1], 'offset', 'as_of_ms')
 if state[1] ~= ARGV[1] then
   return {1, state[1]}
 end
+-- 0: the counter has just begun and does not know it; what is there stays.
+local as_of = ARGV[3]
+if as_of == '0' then
+  as_of = state[2]
+end
 
 local singles, multis = cmsgpack.unpack(ARGV[4]), cmsgpack.unpack(ARGV[5])
 local based, numbers = cmsgpack.unpack(ARGV[6]), cmsgpack.unpack(ARGV[7])
@@ -197,7 +202,7 @@ for f = 1, nn, 30 do
 end
 
 -- 5. An idle batch that changes nothing writes nothing: it only asks whether Redis still stands where it did.
-if to ~= ARGV[1] or state[2] ~= ARGV[3] then
-  call('HSET', KEYS[1], 'offset', to, 'as_of_ms', ARGV[3])
+if to ~= ARGV[1] or state[2] ~= as_of then
+  call('HSET', KEYS[1], 'offset', to, 'as_of_ms', as_of)
 end
 return {0}
