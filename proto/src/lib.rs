@@ -8,9 +8,11 @@ use prost::Message;
 
 mod slim;
 mod verdict;
+mod view;
 
 pub use slim::{ClaimRef, ViewRef};
 pub use verdict::{put_counted_tail, put_ignored_tail, put_verdict_head};
+pub use view::NewView;
 
 mod wire {
     #![allow(missing_docs, unreachable_pub, clippy::all, reason = "generated")]
@@ -97,21 +99,20 @@ fn some(text: String) -> Option<Box<str>> {
 
 /// Appends the wire form of a view (topic `views`) to `out`.
 pub fn encode_view(view: &View, out: &mut Vec<u8>) {
-    let message = wire::View {
-        version: VERSION,
-        view_id: view.view_id.0.to_vec(),
-        site: view.site.as_str().into(),
-        item: view.item.as_str().into(),
-        viewer: view.viewer.0.to_vec(),
+    let view = NewView {
+        view_id: view.view_id,
+        site: view.site.as_str(),
+        item: view.item.as_str(),
+        viewer: view.viewer,
         key_version: view.key_version,
         event_ms: view.event_ms,
         received_ms: view.received_ms,
-        client_id: view.client_id.as_ref().map(|c| c.as_str().into()).unwrap_or_default(),
-        user_agent: view.user_agent.as_deref().unwrap_or_default().into(),
-        referrer: view.referrer.as_deref().unwrap_or_default().into(),
-        facts: view.facts.0,
+        client_id: view.client_id.as_ref().map(ClientId::as_str),
+        user_agent: view.user_agent.as_deref(),
+        referrer: view.referrer.as_deref(),
+        facts: view.facts,
     };
-    message.encode_raw(out);
+    view.put(out);
 }
 
 /// Reads a record of `views`.

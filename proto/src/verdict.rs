@@ -45,14 +45,14 @@ pub fn put_ignored_tail(out: &mut Vec<u8>, reason: Reason, rule_version: u32, sl
 }
 
 /// A field that is 0 is left out, as proto3 has it.
-fn put_int(out: &mut Vec<u8>, field: u8, value: i64) {
+pub(crate) fn put_int(out: &mut Vec<u8>, field: u8, value: i64) {
     if value != 0 {
         out.push(field << 3);
         put_varint(out, value.cast_unsigned());
     }
 }
 
-fn put_bytes(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
+pub(crate) fn put_bytes(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
     if !bytes.is_empty() {
         out.push(field << 3 | 2);
         put_varint(out, bytes.len() as u64);

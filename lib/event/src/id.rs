@@ -158,11 +158,27 @@ impl ClientId {
     }
 }
 
+/// What back ends send for somebody who is not logged in. An item may be called so, a person may not: everybody without
+/// a name would be one and the same viewer.
+const NOBODY: [&str; 10] = [
+    "0",
+    "-1",
+    "id",
+    "guest",
+    "anonymous",
+    "unknown",
+    "distinct_id",
+    "distinctid",
+    "not_authenticated",
+    "00000000-0000-0000-0000-000000000000",
+];
+
 /// A viewer id that a trusted back end named is usable: not empty, no placeholder, no control character.
 /// Such an id is hashed at once and never stored, so it has no type of its own.
 pub fn usable_viewer(text: &str) -> Result<(), IdError> {
     check_text(text, MAX_ITEM_BYTES)?;
-    if is_placeholder(text) {
+    let bare = text.trim().trim_matches(['"', '\'']);
+    if is_placeholder(text) || NOBODY.iter().any(|word| bare.eq_ignore_ascii_case(word)) {
         return Err(IdError::Placeholder);
     }
     Ok(())
@@ -191,6 +207,16 @@ mod tests {
         assert_eq!(ItemId::new("   "), Err(IdError::Empty));
         assert_eq!(ItemId::new(""), Err(IdError::Empty));
         assert!(ItemId::new("0").is_ok(), "item 0 exists on many sites");
+    }
+
+    #[test]
+    fn words_for_nobody_are_no_viewers() {
+        for nobody in ["0", "\"0\"", "Anonymous", "guest", "-1", "None", "[object Object]"] {
+            assert_eq!(usable_viewer(nobody), Err(IdError::Placeholder), "{nobody}");
+        }
+        for somebody in ["00", "10", "guest-7", "ada"] {
+            assert_eq!(usable_viewer(somebody), Ok(()), "{somebody}");
+        }
     }
 
     #[test]

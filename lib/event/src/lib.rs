@@ -2,6 +2,7 @@
 
 mod id;
 mod key;
+mod mode;
 mod partition;
 mod verdict;
 mod view;
@@ -11,6 +12,7 @@ pub use id::{
     ViewerHash, usable_viewer,
 };
 pub use key::{CountKey, DayNumber, Digest128, ItemKey, KeyError, Scope, client_id_key, dedup_key};
+pub use mode::{ItemMode, canonical_path};
 pub use partition::{murmur2, partition_of};
 pub use verdict::{DeadReason, Reason, Verdict};
 pub use view::{Facts, View};
