@@ -4,6 +4,8 @@ mod commands;
 mod floorplan;
 mod services;
 
+use std::process::ExitCode;
+
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
@@ -37,8 +39,18 @@ enum Command {
     Bench(commands::Bench),
 }
 
-fn main() -> Result<()> {
-    match Cli::parse().command {
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    match command {
         Command::Check => commands::check(),
         Command::Lint => commands::lint(),
         Command::Test(test) => commands::test(&test),
