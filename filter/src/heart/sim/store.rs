@@ -1,0 +1,94 @@
+//! A model of the dedup store, one partition: each step atomic, its state gone or set back at any time.
+
+use super::Broken;
+use onlooker_event::Digest128;
+use onlooker_ports::{Applied, Claim, ClaimOutcome, InstallOutcome, Lookup, Remembered};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+
+type Slices = BTreeMap<i64, HashMap<Digest128, Vec<u32>>>;
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Store {
+    pub(super) applied: Option<Applied>,
+    pub(super) slices: Slices,
+    staged: HashMap<String, (u64, Slices)>,
+}
+
+impl Store {
+    pub(super) fn lookup(&self, at_least: i64, at_most: i64, slice: i64, keys: &[Digest128]) -> Lookup {
+        match self.applied {
+            // Without the floor a store that lost everything is taken for one that never had anything.
+            None if at_least == i64::MIN => {}
+            Some(applied) if applied.offset >= at_least && applied.offset <= at_most => {}
+            other => return Lookup::Gap(other),
+        }
+        let read = |slice: i64, key: &Digest128| {
+            self.slices.get(&slice).and_then(|s| s.get(key)).cloned().unwrap_or_default()
+        };
+        let found =
+            keys.iter().map(|key| Remembered { older: read(slice - 1, key), newer: read(slice, key) });
+        Lookup::Found(found.collect())
+    }
+
+    pub(super) fn claim(
+        &mut self,
+        broken: Option<Broken>,
+        (from, to): (i64, i64),
+        slice: i64,
+        claims: &[Claim],
+        drop: Range<i64>,
+    ) -> ClaimOutcome {
+        if self.applied.map(|a| a.offset) != Some(from) && broken != Some(Broken::ClaimAnywhere) {
+            return ClaimOutcome::Gap(self.applied);
+        }
+        let fields = self.slices.entry(slice).or_default();
+        fields.extend(claims.iter().map(|claim| (claim.key, claim.values.clone())));
+        self.applied = Some(Applied { offset: to, slice });
+        self.slices.retain(|slice, _| !drop.contains(slice));
+        ClaimOutcome::Done
+    }
+
+    pub(super) fn stage(
+        &mut self,
+        broken: Option<Broken>,
+        name: &str,
+        part: u64,
+        slice: i64,
+        claims: &[Claim],
+    ) -> bool {
+        let (next, slices) = self.staged.entry(name.to_owned()).or_default();
+        if *next != part && broken != Some(Broken::StageAnyPart) {
+            return false;
+        }
+        *next = part + 1;
+        for claim in claims {
+            slices.entry(slice).or_default().entry(claim.key).or_default().extend(&claim.values);
+        }
+        true
+    }
+
+    pub(super) fn install(
+        &mut self,
+        broken: Option<Broken>,
+        to: Applied,
+        name: &str,
+        parts: u64,
+    ) -> InstallOutcome {
+        let (staged, slices) = self.staged.get(name).cloned().unwrap_or_default();
+        if staged != parts && broken != Some(Broken::InstallAnyCount) {
+            return InstallOutcome::Gap;
+        }
+        let keep = match self.applied {
+            Some(_) if broken == Some(Broken::InstallOnlyIfMissing) => true,
+            Some(applied) => applied.offset >= to.offset,
+            None => false,
+        };
+        self.staged.remove(name);
+        if keep {
+            return InstallOutcome::Discarded;
+        }
+        (self.applied, self.slices) = (Some(to), slices);
+        InstallOutcome::Done
+    }
+}
