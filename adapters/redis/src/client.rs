@@ -10,8 +10,8 @@ use redis::cluster::{ClusterClient, ClusterClientBuilder};
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
 use redis::{
-    AsyncConnectionConfig, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, Pipeline,
-    RedisConnectionInfo, RedisError, RedisResult, TlsCertificates, Value,
+    AsyncConnectionConfig, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
+    Pipeline, RedisConnectionInfo, RedisError, RedisResult, TlsCertificates, Value,
 };
 use tokio::sync::Mutex;
 use tracing::{debug, info, warn};
@@ -125,10 +125,6 @@ impl Client {
         &self.0.prefix
     }
 
-    pub(crate) fn is_cluster(&self) -> bool {
-        matches!(self.0.target, Target::Cluster(_))
-    }
-
     /// Sends one command to the master of a slot.
     pub(crate) async fn command(&self, slot: u16, command: &Cmd) -> Result<Value, PortError> {
         let mut values = self.run(slot, Request::Command(command)).await.map_err(|e| self.error(&e))?;
@@ -159,7 +155,8 @@ impl Client {
     /// Runs a script whose `EVALSHA` was built by [`Script::call`]; loads it where the server does not have it.
     pub(crate) async fn script(&self, slot: u16, script: &Script, call: &Cmd) -> Result<Value, PortError> {
         let mut values = self.run(slot, Request::Command(call)).await;
-        if values.as_ref().is_err_and(is_no_script) || values.as_ref().is_ok_and(|v| v.iter().any(no_script)) {
+        if values.as_ref().is_err_and(is_no_script) || values.as_ref().is_ok_and(|v| v.iter().any(no_script))
+        {
             // A restart or a failover: scripts are not part of the data.
             self.run(slot, Request::Command(&script.load())).await.map_err(|e| self.error(&e))?;
             values = self.run(slot, Request::Command(call)).await;
@@ -287,7 +284,9 @@ impl Link {
             (Link::Cluster(link), Request::Transaction(p)) => {
                 link.route_pipeline(p.clone(), p.len() + 1, 1, route).await
             }
-            (Link::Cluster(link), Request::Pipeline(p)) => link.route_pipeline(p.clone(), 0, p.len(), route).await,
+            (Link::Cluster(link), Request::Pipeline(p)) => {
+                link.route_pipeline(p.clone(), 0, p.len(), route).await
+            }
         }
     }
 }
@@ -349,9 +348,7 @@ fn certificates(tls: &TlsConfig) -> Result<TlsCertificates, String> {
         std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
     };
     let client_tls = match (&tls.cert_file, &tls.key_file) {
-        (Some(cert), Some(key)) => {
-            Some(ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? })
-        }
+        (Some(cert), Some(key)) => Some(ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? }),
         _ => None,
     };
     Ok(TlsCertificates { client_tls, root_cert: tls.ca_file.as_ref().map(read).transpose()? })

@@ -79,15 +79,19 @@ impl RedisConfig {
         if !self.cluster && self.nodes.len() > 1 {
             faults.push(format!("nodes: {} are named; without cluster = true it is one", self.nodes.len()));
         }
-        faults.extend(self.nodes.iter().filter(|node| split_node(node).is_none()).map(|node| {
-            format!("nodes: {node:?} is not host:port")
-        }));
+        faults.extend(
+            self.nodes
+                .iter()
+                .filter(|node| split_node(node).is_none())
+                .map(|node| format!("nodes: {node:?} is not host:port")),
+        );
         if let Err(fault) = check_prefix(&self.prefix) {
             faults.push(fault);
         }
-        for (name, value) in
-            [("connect_timeout_ms", self.connect_timeout_ms), ("response_timeout_ms", self.response_timeout_ms)]
-        {
+        for (name, value) in [
+            ("connect_timeout_ms", self.connect_timeout_ms),
+            ("response_timeout_ms", self.response_timeout_ms),
+        ] {
             if !(1..=600_000).contains(&value) {
                 faults.push(format!("{name}: {value} is not within 1 to 600000"));
             }
@@ -96,7 +100,8 @@ impl RedisConfig {
             if tls.cert_file.is_some() != tls.key_file.is_some() {
                 faults.push("tls: cert_file and key_file go together".to_owned());
             }
-            let files = [("ca_file", &tls.ca_file), ("cert_file", &tls.cert_file), ("key_file", &tls.key_file)];
+            let files =
+                [("ca_file", &tls.ca_file), ("cert_file", &tls.cert_file), ("key_file", &tls.key_file)];
             for (name, path) in files {
                 if let Some(Err(error)) = path.as_deref().map(readable) {
                     faults.push(format!("tls.{name}: {error}"));
@@ -126,7 +131,9 @@ const MAX_PREFIX_BYTES: usize = 64;
 fn check_prefix(prefix: &str) -> Result<(), String> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b':' | b'-');
     if prefix.len() > MAX_PREFIX_BYTES || !prefix.bytes().all(plain) {
-        return Err(format!("prefix: {prefix:?} is not at most {MAX_PREFIX_BYTES} bytes of A-Z a-z 0-9 . _ : -"));
+        return Err(format!(
+            "prefix: {prefix:?} is not at most {MAX_PREFIX_BYTES} bytes of A-Z a-z 0-9 . _ : -"
+        ));
     }
     Ok(())
 }

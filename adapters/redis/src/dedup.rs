@@ -21,7 +21,7 @@ static STAGE: Script = Script::new(include_str!("lua/stage.lua"));
 static INSTALL: Script = Script::new(include_str!("lua/install.lua"));
 
 /// Name of the layout key of the filter's memory.
-const LAYOUT: &str = "flayout";
+pub(crate) const LAYOUT: &str = "flayout";
 
 /// How long staged parts stay without a new one: a rebuild that died leaves nothing behind.
 const STAGED_FOR: Duration = Duration::from_secs(600);

@@ -33,7 +33,9 @@ pub(crate) fn blame(error: &RedisError) -> Blame {
             | ServerErrorKind::MasterDown,
         ) => Blame::Topology,
         // The client does not follow a slot that moved under a transaction: it sees an abort and no more.
-        ErrorKind::Server(ServerErrorKind::ExecAbort) if mentions(error, &["MOVED", "READONLY", "CLUSTERDOWN"]) => {
+        ErrorKind::Server(ServerErrorKind::ExecAbort)
+            if mentions(error, &["MOVED", "READONLY", "CLUSTERDOWN"]) =>
+        {
             Blame::Topology
         }
         _ => Blame::Nothing,
@@ -76,7 +78,9 @@ pub(crate) fn port_error(server: &'static str, error: &RedisError) -> PortError 
         _ if mentions(error, &["NOAUTH", "WRONGPASS", "NOPERM"]) => PortError::Denied { server, detail },
         // A server that cannot persist refuses writes as one without memory does; both pass.
         _ if mentions(error, &["OOM", "MISCONF"]) => PortError::Full { server, detail },
-        _ if mentions(error, &["BUSY", "NOREPLICAS", "UNBLOCKED"]) => PortError::Unavailable { server, detail },
+        _ if mentions(error, &["BUSY", "NOREPLICAS", "UNBLOCKED"]) => {
+            PortError::Unavailable { server, detail }
+        }
         ErrorKind::Io
         | ErrorKind::Parse
         | ErrorKind::ClusterConnectionNotFound

@@ -61,14 +61,27 @@ impl Layout {
     }
 }
 
-/// The hash slot of a hash tag: CRC-16 (XMODEM: polynomial 0x1021, start 0) modulo 16,384.
+/// CRC-16/XMODEM (polynomial 0x1021, start 0) of each byte.
+const CRC: [u16; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut crc = (byte as u16) << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
+
+/// The hash slot of a hash tag: its CRC-16 modulo 16,384.
 pub(crate) fn slot_of_tag(tag: &[u8]) -> u16 {
-    let crc = tag.iter().fold(0u16, |crc, byte| {
-        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
-            if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
-        })
-    });
-    crc % 16_384
+    let step = |crc: u16, byte: &u8| (crc << 8) ^ CRC[usize::from(crc >> 8) ^ usize::from(*byte)];
+    tag.iter().fold(0, step) % 16_384
 }
 
 /// A partition's hash tag and its slot.
@@ -182,6 +195,10 @@ impl Names<'_> {
     pub(crate) fn round(&self) -> Vec<u8> {
         self.key("round")
     }
+
+    pub(crate) fn selftest(&self, name: &str) -> Vec<u8> {
+        self.key_with("selftest", name.as_bytes())
+    }
 }
 
 /// All names of one layout under one prefix.
@@ -206,6 +223,11 @@ impl Namespace {
     pub(crate) fn partition(&self, partition: i32) -> Option<Names<'_>> {
         let tag = self.tags.get(usize::try_from(partition).ok()?)?;
         Some(Names { prefix: &self.prefix, tag })
+    }
+
+    /// Names of all partitions, in order.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Names<'_>> {
+        self.tags.iter().map(|tag| Names { prefix: &self.prefix, tag })
     }
 
     /// The same; a partition that the layout does not have is an error.
@@ -263,8 +285,15 @@ mod tests {
         assert_eq!(slots.len(), 8);
         // Data that was written by an earlier build stands under these very names.
         let names: Vec<&str> = a.tags.iter().map(|tag| &*tag.text).collect();
-        assert_eq!(names[..2], ["1.0.0", "1.1.0"]);
-        assert_ne!(names, Namespace::new("", Layout::new("2", 8).unwrap()).tags.iter().map(|t| &*t.text).collect::<Vec<_>>());
+        assert_eq!(names[..2], ["1.0.42", "1.1.30"]);
+        assert_ne!(
+            names,
+            Namespace::new("", Layout::new("2", 8).unwrap())
+                .tags
+                .iter()
+                .map(|t| &*t.text)
+                .collect::<Vec<_>>()
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod check;
 mod client;
 mod config;
 mod counts;
@@ -8,11 +9,14 @@ mod error;
 mod keys;
 mod layout;
 mod pack;
+mod reader;
 mod reply;
 mod script;
 
+pub use check::Warnings;
 pub use client::{Client, Role};
 pub use config::{ConfigError, RedisConfig, TlsConfig};
 pub use counts::RedisCounters;
 pub use dedup::RedisDedup;
 pub use keys::Layout;
+pub use reader::RedisReader;

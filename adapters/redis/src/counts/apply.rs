@@ -113,12 +113,20 @@ mod tests {
     #[test]
     fn positions_lead_back_to_the_batch() {
         let ahead = Base { blob: Some(Bytes::from_static(b"HYLL")), ts: 90 };
-        let sketches =
-            [add("a", 2, None), add("b", 1, Some(ahead)), add("c", 1, None), add("d", 0, None), add("e", 0, Some(Base::default()))];
+        let sketches = [
+            add("a", 2, None),
+            add("b", 1, Some(ahead)),
+            add("c", 1, None),
+            add("d", 0, None),
+            add("e", 0, Some(Base::default())),
+        ];
         let packed = pack_sketches(&sketches, b"k:", 50);
         assert_eq!(packed.order, [2, 0, 3, 1, 4]);
         assert_eq!(packed.singles, [&[0xdd, 0, 0, 0, 2, 0xa7][..], b"k:*:s:c", &[0xb0], &[7; 16]].concat());
         let text = String::from_utf8_lossy(&packed.based).into_owned();
-        assert!(text.contains("90") && text.contains("50"), "each mark is the higher of batch and base: {text:?}");
+        assert!(
+            text.contains("90") && text.contains("50"),
+            "each mark is the higher of batch and base: {text:?}"
+        );
     }
 }

@@ -6,6 +6,8 @@ mod lookup;
 pub(crate) mod number;
 mod wishes;
 
+pub(crate) use lookup::{ask_fields, read_number};
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,12 +74,7 @@ impl CountStore for RedisCounters {
         self.reader("init script").number(&self.client.script(names.slot(), &INIT, &call).await?)
     }
 
-    async fn lookup(
-        &self,
-        partition: i32,
-        from: i64,
-        keys: &[CountKey],
-    ) -> Result<CountLookup, PortError> {
+    async fn lookup(&self, partition: i32, from: i64, keys: &[CountKey]) -> Result<CountLookup, PortError> {
         self.look_up(partition, from, keys).await
     }
 
@@ -137,12 +134,7 @@ impl CountStore for RedisCounters {
         self.pop_wanted(partition, at_most).await
     }
 
-    async fn mark_absent(
-        &self,
-        partition: i32,
-        keys: &[CountKey],
-        ttl: Duration,
-    ) -> Result<(), PortError> {
+    async fn mark_absent(&self, partition: i32, keys: &[CountKey], ttl: Duration) -> Result<(), PortError> {
         self.set_absent(partition, keys, ttl).await
     }
 

@@ -1,0 +1,224 @@
+//! The counters as the counts API sees them.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::future::try_join_all;
+use onlooker_event::CountKey;
+use onlooker_ports::{CountReader, PartitionState, PortError, ReadCount, SketchValue};
+use onlooker_sketch::Sketch;
+use redis::{Cmd, Pipeline, Value};
+
+use crate::client::Client;
+use crate::counts::{LAYOUT, ask_fields, read_number};
+use crate::keys::{Names, Namespace};
+use crate::layout::read_layout;
+use crate::pack::Packer;
+use crate::reply::Reader;
+use crate::script::Script;
+
+static WANT: Script = Script::new(include_str!("lua/want.lua"));
+
+/// Most wishes of one partition at a time.
+const MOST_WANTED: usize = 10_000;
+/// How long a wish stays if no counter takes it. Milliseconds.
+const WANTED_FOR_MS: usize = 60_000;
+/// How long a layout is believed without asking again.
+const LAYOUT_FOR: Duration = Duration::from_secs(10);
+/// Keys of one pipeline: with bytes up to 2.5 MB.
+const KEYS_A_READ: usize = 200;
+
+type Known = Option<(Instant, Arc<Namespace>)>;
+
+/// Reads the counters. Cheap to clone. Finds out by itself which log they belong to.
+#[derive(Debug, Clone)]
+pub struct RedisReader {
+    client: Client,
+    known: Arc<RwLock<Known>>,
+}
+
+impl RedisReader {
+    /// Nothing is sent yet.
+    pub fn new(client: Client) -> Self {
+        Self { client, known: Arc::default() }
+    }
+
+    fn reader(&self, command: &'static str) -> Reader {
+        Reader { server: self.client.server(), command }
+    }
+
+    /// Key names of the layout that stands in Redis; none before the first counter has run.
+    async fn names(&self) -> Result<Option<Arc<Namespace>>, PortError> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((when, names)) = &known
+            && when.elapsed() < LAYOUT_FOR
+        {
+            return Ok(Some(names.clone()));
+        }
+        let names = match (read_layout(&self.client, LAYOUT).await?, known) {
+            (Some(layout), Some((_, names))) if *names.layout() == layout => names,
+            (Some(layout), _) => Arc::new(Namespace::new(self.client.prefix(), layout)),
+            // It is written anew with the next synchronisation; until then the old one is the best guess.
+            (None, Some((_, names))) => names,
+            (None, None) => return Ok(None),
+        };
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        *known = Some((Instant::now(), names.clone()));
+        Ok(Some(names))
+    }
+
+    /// The keys of one partition: two round trips, the second one only for what is absent.
+    async fn read_partition(
+        &self,
+        names: &Names<'_>,
+        keys: &[(usize, &CountKey)],
+        bytes: bool,
+    ) -> Result<Vec<(usize, ReadCount)>, PortError> {
+        let mut out = Vec::with_capacity(keys.len());
+        for chunk in keys.chunks(KEYS_A_READ) {
+            let mut pipeline = Pipeline::with_capacity(2 + chunk.len());
+            let fields = || chunk.iter().map(|(_, key)| key.as_bytes());
+            pipeline.add_command(ask_fields(&names.dirty_numbers(), fields()));
+            pipeline.add_command(ask_fields(&names.totals(), fields()));
+            for (_, key) in chunk {
+                // One key a command: for several, PFCOUNT merges inside the server and blocks it.
+                pipeline.cmd(if bytes { "GET" } else { "PFCOUNT" }).arg(names.sketch(key));
+            }
+            let mut answers = self.client.pipeline(names.slot(), &pipeline).await?.into_iter();
+            let reader = self.reader("HMGET");
+            let mut numbers = || {
+                let answer = self.client.checked(answers.next().unwrap_or_default())?;
+                reader.array_of(answer, chunk.len())
+            };
+            let (changed, archived) = (numbers()?, numbers()?);
+            for (((index, _), answer), (changed, archived)) in
+                chunk.iter().zip(answers).zip(changed.into_iter().zip(archived))
+            {
+                let views = read_number(reader, changed, archived)?.map(|number| number.n);
+                let sketch = self.sketch(answer)?;
+                out.push((*index, ReadCount { views, sketch, known_absent: false }));
+            }
+        }
+        self.look_for_absent(names, keys, bytes, &mut out).await?;
+        Ok(out)
+    }
+
+    /// What one sketch's answer says. An error of this key stays with this key.
+    fn sketch(&self, answer: Value) -> Result<Option<SketchValue>, PortError> {
+        match answer {
+            // PFCOUNT answers 0 for an absent key as for an empty sketch.
+            Value::Nil | Value::Int(0) => Ok(None),
+            Value::Int(count) => Ok(Some(SketchValue::Estimate(count.unsigned_abs()))),
+            Value::BulkString(bytes) if onlooker_sketch::validate(&bytes).is_ok() => {
+                Ok(Some(SketchValue::Bytes(Bytes::from(bytes))))
+            }
+            Value::BulkString(_) => Ok(Some(SketchValue::Corrupt)),
+            Value::ServerError(error) if matches!(error.code(), "WRONGTYPE" | "INVALIDOBJ") => {
+                Ok(Some(SketchValue::Corrupt))
+            }
+            other => {
+                let answer = self.client.checked(other)?;
+                Err(self.reader("PFCOUNT").wrong(&answer))
+            }
+        }
+    }
+
+    async fn look_for_absent(
+        &self,
+        names: &Names<'_>,
+        keys: &[(usize, &CountKey)],
+        bytes: bool,
+        out: &mut [(usize, ReadCount)],
+    ) -> Result<(), PortError> {
+        let absent: Vec<usize> = (0..out.len()).filter(|i| out[*i].1.sketch.is_none()).collect();
+        if absent.is_empty() {
+            return Ok(());
+        }
+        let mut pipeline = Pipeline::with_capacity(2 * absent.len());
+        for i in &absent {
+            // Its bytes and not whether it exists: a sketch that came back between the two questions is not 0.
+            pipeline.cmd("GET").arg(names.sketch(keys[*i].1));
+            pipeline.cmd("EXISTS").arg(names.absent(keys[*i].1));
+        }
+        let mut answers = self.client.pipeline(names.slot(), &pipeline).await?.into_iter();
+        let reader = self.reader("EXISTS");
+        for i in absent {
+            let sketch = self.sketch(answers.next().unwrap_or_default())?;
+            let marked = self.client.checked(answers.next().unwrap_or_default())?;
+            let read = &mut out[i].1;
+            // The mark may be older than the first view; but a view left a number, which nobody evicts.
+            read.known_absent = reader.number(&marked)? == 1 && sketch.is_none() && read.views.is_none();
+            read.sketch = match sketch {
+                Some(SketchValue::Bytes(found)) if !bytes => Some(estimate(&found)),
+                other => other,
+            };
+        }
+        Ok(())
+    }
+}
+
+fn estimate(bytes: &[u8]) -> SketchValue {
+    Sketch::from_redis(bytes).map_or(SketchValue::Corrupt, |sketch| SketchValue::Estimate(sketch.count()))
+}
+
+/// Indices by partition, each in order; partitions in order.
+fn by_partition(keys: &[(i32, CountKey)]) -> Vec<(i32, Vec<(usize, &CountKey)>)> {
+    let mut order: Vec<usize> = (0..keys.len()).collect();
+    order.sort_by_key(|i| keys[*i].0);
+    order
+        .chunk_by(|a, b| keys[*a].0 == keys[*b].0)
+        .map(|group| (keys[group[0]].0, group.iter().map(|i| (*i, &keys[*i].1)).collect()))
+        .collect()
+}
+
+impl CountReader for RedisReader {
+    async fn partitions(&self) -> Result<Option<u32>, PortError> {
+        Ok(self.names().await?.map(|names| names.layout().partitions()))
+    }
+
+    async fn states(&self, partitions: &[i32]) -> Result<Vec<Option<PartitionState>>, PortError> {
+        let Some(names) = self.names().await? else { return Ok(vec![None; partitions.len()]) };
+        let states = partitions.iter().map(|partition| async {
+            let Some(names) = names.partition(*partition) else { return Ok(None) };
+            let mut command = Cmd::new();
+            command.arg("HMGET").arg(names.applied()).arg("offset").arg("as_of_ms").arg("whole_at");
+            let reader = self.reader("HMGET");
+            let fields = reader.array_of(self.client.command(names.slot(), &command).await?, 3)?;
+            let Some(applied) = reader.maybe_number(&fields[0])? else { return Ok(None) };
+            let (as_of_ms, whole_at) = (reader.number(&fields[1])?, reader.number(&fields[2])?);
+            Ok(Some(PartitionState { applied, as_of_ms, whole_at }))
+        });
+        try_join_all(states).await
+    }
+
+    async fn read(&self, keys: &[(i32, CountKey)], bytes: bool) -> Result<Vec<ReadCount>, PortError> {
+        let nothing = ReadCount { views: None, sketch: None, known_absent: false };
+        let mut out = vec![nothing; keys.len()];
+        let Some(names) = self.names().await? else { return Ok(out) };
+        let groups = by_partition(keys);
+        // All partitions at once: they share one connection, or have one each to their nodes.
+        let reads = groups.iter().filter_map(|(partition, keys)| {
+            let names = names.partition(*partition)?;
+            Some(async move { self.read_partition(&names, keys, bytes).await })
+        });
+        for (index, read) in try_join_all(reads).await?.into_iter().flatten() {
+            out[index] = read;
+        }
+        Ok(out)
+    }
+
+    async fn want(&self, keys: &[(i32, CountKey)]) -> Result<(), PortError> {
+        let Some(names) = self.names().await? else { return Ok(()) };
+        let groups = by_partition(keys);
+        let wishes = groups.iter().filter_map(|(partition, keys)| {
+            let names = names.partition(*partition)?;
+            let mut list = Packer::with_capacity(keys.len() * 40);
+            keys.iter().for_each(|(_, key)| list.bytes(key.as_bytes()));
+            let mut call = WANT.call(&[&names.wanted()]);
+            call.arg(MOST_WANTED).arg(WANTED_FOR_MS).arg(list.finish());
+            Some(async move { self.client.script(names.slot(), &WANT, &call).await.map(drop) })
+        });
+        try_join_all(wishes).await.map(drop)
+    }
+}
