@@ -51,12 +51,8 @@ pub(crate) fn lint() -> Result<()> {
 pub(crate) fn test(test: &Test) -> Result<()> {
     install::for_builds()?;
     install::for_servers()?;
-    let package: Vec<&str> = match &test.package {
-        Some(package) => vec!["--package", package],
-        None => vec!["--workspace"],
-    };
     let mut command = Command::new(env!("CARGO"));
-    command.arg("test").args(package).args(["--features", FEATURES]).args(&test.rest);
+    command.arg("test").args(selection(test.package.as_deref())).args(&test.rest);
     if std::env::var_os("RUST_TEST_THREADS").is_none() {
         let cores = available_parallelism().map_or(1, usize::from);
         command.env("RUST_TEST_THREADS", cores.min(MAX_TEST_THREADS).to_string());
@@ -65,6 +61,16 @@ pub(crate) fn test(test: &Test) -> Result<()> {
         command.env("ONLOOKER_FULL", "1");
     }
     run(command)
+}
+
+/// What cargo is told to test. A feature can be named only where its crate is among the selected.
+fn selection(package: Option<&str>) -> Vec<&str> {
+    match package {
+        None => vec!["--workspace", "--features", FEATURES],
+        Some("onlooker") => vec!["--package", "onlooker", "--features", FEATURES],
+        Some("onlooker-kafka") => vec!["--package", "onlooker-kafka", "--features", "tls"],
+        Some(package) => vec!["--package", package],
+    }
 }
 
 pub(crate) fn bench(bench: &Bench) -> Result<()> {

@@ -19,20 +19,31 @@ pub(crate) fn server_folder(name: &str) -> Result<TempDir> {
     Ok(TempDir::with_prefix_in(format!("{name}-"), parent)?)
 }
 
+/// Where all of this user's test processes meet: their folders and their locks. One a user, since the
+/// system's folder for temporary files lets nobody write what another has made.
+pub(crate) fn user_folder() -> Result<PathBuf> {
+    // SAFETY: geteuid always succeeds and touches no memory.
+    let user = unsafe { libc::geteuid() };
+    let folder = std::env::temp_dir().join(format!("onlooker-testkit-{user}"));
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    Ok(folder)
+}
+
 /// The folder of this process, with the lock that says that it lives. Servers in statics are never
 /// dropped and killed processes drop nothing, so each process removes what dead ones have left.
 fn own_folder() -> Result<(PathBuf, File)> {
-    let root = std::env::temp_dir().join("onlooker-testkit");
-    fs::create_dir_all(&root).with_context(|| format!("cannot create {}", root.display()))?;
+    let root = user_folder()?;
     let _only_one_sweeps = exclusive(&root.join("sweep.lock"))?;
     for entry in fs::read_dir(&root)?.flatten() {
         let path = entry.path();
-        if path.extension().is_some_and(|e| e == "alive")
-            && File::open(&path).is_ok_and(|file| file.try_lock().is_ok())
-        {
-            // What cannot be removed now is left to the next process.
-            let _ = fs::remove_dir_all(path.with_extension(""));
-            let _ = fs::remove_file(path);
+        let is_dead = || File::open(&path).is_ok_and(|file| file.try_lock().is_ok());
+        if path.extension().is_none_or(|e| e != "alive") || !is_dead() {
+            continue;
+        }
+        let left = path.with_extension("");
+        // A server that is just dying may still write there: then it is left to the next process.
+        if fs::remove_dir_all(&left).is_ok() || !left.exists() {
+            fs::remove_file(path)?;
         }
     }
     let folder = TempDir::with_prefix_in(format!("{}-", std::process::id()), &root)?.keep();

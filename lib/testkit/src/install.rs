@@ -6,6 +6,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::folder::user_folder;
+
 /// A program that comes from a Debian package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tool {
@@ -49,7 +51,7 @@ pub fn ensure(tools: &[Tool]) -> Result<()> {
     if tools.iter().all(|tool| tool.find().is_some()) {
         return Ok(());
     }
-    let lock = exclusive(&apt_lock())?;
+    let lock = apt_lock()?;
     let missing: Vec<&Tool> = tools.iter().filter(|tool| tool.find().is_none()).collect();
     apt_install(&missing.iter().map(|tool| tool.package).collect::<Vec<_>>())?;
     drop(lock);
@@ -70,7 +72,7 @@ pub fn for_builds() -> Result<()> {
     if packages.is_empty() {
         return Ok(());
     }
-    let _only_one_installs = exclusive(&apt_lock())?;
+    let _only_one_installs = apt_lock()?;
     apt_install(&packages)
 }
 
@@ -86,8 +88,8 @@ pub fn for_servers() -> Result<()> {
 }
 
 /// Held while apt runs: it refuses a second one.
-pub(crate) fn apt_lock() -> PathBuf {
-    std::env::temp_dir().join("onlooker-apt.lock")
+pub(crate) fn apt_lock() -> Result<File> {
+    exclusive(&user_folder()?.join("apt.lock"))
 }
 
 /// Installs Debian packages; refreshes the package lists only when the first try fails.

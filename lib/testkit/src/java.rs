@@ -193,7 +193,7 @@ fn java17() -> Result<PathBuf> {
     let java = match find_java17() {
         Some(java) => java,
         None => {
-            let _only_one_installs = exclusive(&install::apt_lock())?;
+            let _only_one_installs = install::apt_lock()?;
             install::apt_install(&[install::JAVA.package])?;
             find_java17().context("no Java 17 on this machine even after its package was installed")?
         }

@@ -8,6 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 
+use crate::folder::user_folder;
+
 /// Ports below Linux's ephemeral range (32768 and up). A port of that range can be taken as the source
 /// port of any outgoing connection while its server is down, even by a client that tries to reach
 /// that very server and then talks to itself.
@@ -34,7 +36,7 @@ static RESERVED: Mutex<Vec<File>> = Mutex::new(Vec::new());
 /// # Errors
 /// No port of the range is free, or the folder of the lock files cannot be written.
 pub fn free_port() -> Result<u16> {
-    let folder = std::env::temp_dir().join("onlooker-ports");
+    let folder = user_folder()?.join("ports");
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     for _ in 0..COUNT {
         let step = NEXT.fetch_add(1, Ordering::Relaxed);
