@@ -1,11 +1,20 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod config;
+mod desk;
 mod group;
 mod heart;
+mod inbox;
 mod known;
+mod metrics;
 mod plan;
+mod room;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]
 mod testing;
+mod worker;
+
+pub use config::{CounterConfig, LostRecords};
+pub use room::{CounterError, CounterPorts, run};

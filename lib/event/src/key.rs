@@ -157,6 +157,11 @@ impl CountKey {
         self.0.clone()
     }
 
+    /// Names the key in logs without telling it: XXH3 of its bytes, 64 bits.
+    pub fn log_hash(&self) -> u64 {
+        xxh3_64(&self.0)
+    }
+
     fn colon(&self) -> usize {
         self.0.iter().position(|b| *b == b':').unwrap_or(0)
     }

@@ -1,0 +1,97 @@
+//! What the counter measures. No label names an item or a viewer.
+
+use onlooker_event::DeadReason;
+use onlooker_stage::telemetry::{Counter, Family, Histogram, PartitionGauge};
+
+/// Which server a call went to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Server {
+    Counters,
+    Archive,
+    Log,
+}
+
+impl Server {
+    const ALL: &'static [Server] = &[Server::Counters, Server::Archive, Server::Log];
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Server::Counters => "counters",
+            Server::Archive => "archive",
+            Server::Log => "log",
+        }
+    }
+}
+
+onlooker_stage::metrics! {
+    /// What the counter measures.
+    pub(crate) struct CounterMetrics {
+        /// Records of counted views that were applied to the counters store, unreadable ones included
+        pub(crate) records: Counter = "counter_records_total";
+        /// Steps that were applied with records in them
+        pub(crate) batches: Counter = "counter_batches_total";
+        /// Records that could not be read and were set aside in views.dead, by reason
+        pub(crate) dead: Family<DeadReason, Counter> = "counter_dead_total", "reason" in DeadReason::ALL as DeadReason::as_str;
+        /// Times that the store did not stand where this process had left it: another owner, or a loss
+        pub(crate) gaps: Counter = "counter_gaps_total";
+        /// Times that the store had lost everything of a partition
+        pub(crate) losses: Counter = "counter_store_losses_total";
+        /// Sketches that were made in the store, with or without an archived base
+        pub(crate) created: Counter = "counter_sketches_created_total";
+        /// Sketches that were restored from the archive
+        pub(crate) restored: Counter = "counter_sketches_restored_total";
+        /// Keys that were read from the archive because the store did not hold them
+        pub(crate) archive_reads: Counter = "counter_archive_reads_total";
+        /// Members that were sent to the store
+        pub(crate) sent: Counter = "counter_members_sent_total";
+        /// Members that were left out because they raise no register
+        pub(crate) spared: Counter = "counter_members_left_out_total";
+        /// Archived sketches that are damaged. Above 0: a person has to restore them
+        pub(crate) damaged_archived: Counter = "counter_damaged_archived_sketches_total";
+        /// Sketches in the store that are damaged, or were removed by somebody else. Above 0: empty the counters store
+        pub(crate) corrupt_stored: Counter = "counter_corrupt_stored_sketches_total";
+        /// Keys that readers asked for and did not find in the store
+        pub(crate) wishes: Counter = "counter_wishes_total";
+        /// Keys that readers asked for and the archive does not know either
+        pub(crate) absent: Counter = "counter_absent_total";
+        /// Calls that failed, by server
+        pub(crate) errors: Family<Server, Counter> = "counter_errors_total", "server" in Server::ALL as Server::as_str;
+        /// Times that reading a partition was begun anew because no records came
+        pub(crate) stalls: Counter = "counter_stalls_total";
+        /// Offsets that were skipped because the log had lost their records
+        pub(crate) lost_offsets: Counter = "counter_lost_offsets_total";
+        /// The store's offset: every earlier record is counted
+        pub(crate) applied: PartitionGauge = "counter_applied_offset";
+        /// The archive's offset: every earlier record survives the loss of the store
+        pub(crate) durable: PartitionGauge = "counter_durable_offset";
+        /// Offsets between the store and the log's end
+        pub(crate) lag: PartitionGauge = "counter_lag_offsets";
+        /// Offsets between the log's first record and the first that a loss of the store would need. Below 0: such a loss would lose counts
+        pub(crate) retention_margin: PartitionGauge = "counter_retention_margin_offsets";
+        /// 1 while a partition stands still because the log has lost the records that come next
+        pub(crate) out_of_range: PartitionGauge = "counter_out_of_range";
+        /// Keys whose numbers are remembered
+        pub(crate) known: PartitionGauge = "counter_known_keys";
+        /// Time from a record's append to its being counted, the oldest of each batch, in seconds
+        pub(crate) age: Histogram = "counter_age_seconds";
+        /// Time that a step takes, in seconds
+        pub(crate) apply: Histogram = "counter_apply_seconds";
+        /// Records in a batch
+        pub(crate) batch: Histogram = "counter_batch_size";
+    }
+}
+
+impl CounterMetrics {
+    /// The partition is no longer ours: its next owner shows it.
+    pub(crate) fn clear(&self, partition: i32) {
+        let gauges = [
+            &self.applied,
+            &self.durable,
+            &self.lag,
+            &self.retention_margin,
+            &self.out_of_range,
+            &self.known,
+        ];
+        gauges.into_iter().for_each(|gauge| gauge.clear(partition));
+    }
+}
