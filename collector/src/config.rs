@@ -1,7 +1,9 @@
 //! What the collector is told.
 
+use crate::identity::Hasher;
+use crate::sites::Sites;
 use ipnet::IpNet;
-use onlooker_event::SiteId;
+use onlooker_event::ItemMode;
 use onlooker_ports::Secret;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -12,9 +14,12 @@ use std::time::Duration;
 pub struct CollectorConfig {
     /// Largest request body in bytes, as sent and after unpacking alike.
     pub max_body_bytes: usize,
+    /// Largest view in bytes of JSON. A larger one is refused alone, the others of its request are not.
+    pub max_view_bytes: usize,
     /// Most views in one request.
     pub max_items: usize,
-    /// Most bytes of bodies and records that all requests together hold; beyond it a request is answered 503.
+    /// Most bytes of bodies and records that all requests together hold; beyond it a request is answered 503. What a
+    /// client announces and does not send counts for nothing.
     pub max_inflight_bytes: usize,
     /// How long a client may take to send its body.
     pub body_timeout: Duration,
@@ -24,7 +29,7 @@ pub struct CollectorConfig {
     pub max_connections: usize,
     /// How long to serve as usual after a stop was asked for.
     pub lame_duck: Duration,
-    /// How long requests in flight and the log may take after that.
+    /// How long requests in flight and the log may take after that, together.
     pub drain: Duration,
     /// Proxies whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<IpNet>,
@@ -37,7 +42,9 @@ pub struct CollectorConfig {
 impl Default for CollectorConfig {
     fn default() -> Self {
         Self {
-            max_body_bytes: 1 << 20,
+            max_body_bytes: 4 << 20,
+            // What `sendBeacon` sends at most.
+            max_view_bytes: 64 << 10,
             max_items: 1000,
             max_inflight_bytes: 64 << 20,
             body_timeout: Duration::from_secs(10),
@@ -70,7 +77,8 @@ pub struct SiteConfig {
     /// The public key that pages send; none: the site's name is enough.
     pub key: Option<String>,
     /// Origins whose pages may send views, e.g. `https://blog.example.com`; `*` for any. A request without an Origin
-    /// header (no browser, or the pixel) is not held to it.
+    /// header (no browser, or the pixel) is not held to it, nor is `Origin: null`: browsers send that for pages that
+    /// hide where they are (`Referrer-Policy: no-referrer`), whose viewers count like others.
     pub origins: Vec<String>,
     /// The token of the site's own back ends, which may name viewers and past times. At least 16 bytes.
     pub token: Option<Secret>,
@@ -84,18 +92,6 @@ impl Default for SiteConfig {
     fn default() -> Self {
         Self { key: None, origins: vec!["*".into()], token: None, items: ItemMode::Opaque, sessions: false }
     }
-}
-
-/// How item ids are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ItemMode {
-    /// Byte for byte.
-    #[default]
-    Opaque,
-    /// As the path of a URL: percent-decoded, Unicode-normalised (NFC) and encoded again in one way, so that
-    /// `/%C3%BCber`, `/%c3%bcber` and `/über` are one item.
-    Url,
 }
 
 /// A setting that the collector cannot start with.
@@ -114,52 +110,75 @@ impl ConfigError {
     }
 }
 
-/// A site, ready for use.
-#[derive(Debug)]
-pub(crate) struct Site {
-    pub(crate) id: SiteId,
-    pub(crate) config: SiteConfig,
+impl CollectorConfig {
+    /// Everything that is wrong with it, all at once.
+    pub fn faults(&self) -> Vec<ConfigError> {
+        let mut faults = self.limit_faults();
+        let _sites = Sites::read(self, &mut faults);
+        faults.extend(Hasher::new(&self.identity).err());
+        faults
+    }
+
+    fn limit_faults(&self) -> Vec<ConfigError> {
+        let mut faults = Vec::new();
+        for (key, value) in [
+            ("max_view_bytes", self.max_view_bytes),
+            ("max_body_bytes", self.max_body_bytes),
+            ("max_items", self.max_items),
+            ("max_connections", self.max_connections),
+        ] {
+            if value == 0 {
+                faults.push(ConfigError::new(format!("collector.{key}"), "must be at least 1"));
+            }
+        }
+        for (key, value) in
+            [("body_timeout_ms", self.body_timeout), ("append_timeout_ms", self.append_timeout)]
+        {
+            if value.is_zero() {
+                faults.push(ConfigError::new(format!("collector.{key}"), "must be at least 1"));
+            }
+        }
+        if self.max_inflight_bytes < self.max_body_bytes.saturating_mul(2) {
+            let problem =
+                "must be at least twice max_body_bytes, or the largest body could never be taken in";
+            faults.push(ConfigError::new("collector.max_inflight_bytes", problem));
+        }
+        faults
+    }
 }
 
-/// Smallest token, in bytes.
-const MIN_TOKEN_BYTES: usize = 16;
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl CollectorConfig {
-    /// Checks all sites; every fault is reported.
-    pub(crate) fn checked_sites(&self) -> Result<Vec<Site>, ConfigError> {
-        let mut sites = Vec::new();
-        for (name, config) in &self.sites {
-            let key = format!("sites.{name}");
-            let id = SiteId::new(name).map_err(|e| ConfigError::new(&key, format!("the name {e}")))?;
-            if let Some(token) = &config.token
-                && token.expose().len() < MIN_TOKEN_BYTES
-            {
-                let problem =
-                    format!("is {} bytes long, at least {MIN_TOKEN_BYTES} are needed", token.expose().len());
-                return Err(ConfigError::new(format!("{key}.token"), problem));
-            }
-            for origin in &config.origins {
-                let scheme = origin.starts_with("https://") || origin.starts_with("http://");
-                let path = origin.splitn(4, '/').count() > 3;
-                if origin != "*" && (!scheme || path) {
-                    let problem = format!("{origin:?} is not scheme://host[:port]");
-                    return Err(ConfigError::new(format!("{key}.origins"), problem));
-                }
-            }
-            sites.push(Site { id, config: config.clone() });
-        }
-        for (i, a) in sites.iter().enumerate() {
-            for b in &sites[i + 1..] {
-                let same = |x: Option<&str>, y: Option<&str>| x.is_some() && x == y;
-                let tokens = (a.config.token.as_ref(), b.config.token.as_ref());
-                if same(a.config.key.as_deref(), b.config.key.as_deref())
-                    || same(tokens.0.map(Secret::expose), tokens.1.map(Secret::expose))
-                {
-                    let problem = format!("has the same key or token as {}", b.id);
-                    return Err(ConfigError::new(format!("sites.{}", a.id), problem));
-                }
-            }
-        }
-        Ok(sites)
+    fn good() -> CollectorConfig {
+        let identity = IdentityConfig { version: 1, secret: Secret::new("ab".repeat(32)) };
+        CollectorConfig { identity, ..CollectorConfig::default() }
+    }
+
+    #[test]
+    fn all_faults_are_named_at_once_and_no_secret_is() {
+        assert_eq!(good().faults(), []);
+        let site = SiteConfig { token: Some(Secret::new("hunter2")), ..SiteConfig::default() };
+        let config = CollectorConfig {
+            max_items: 0,
+            append_timeout: Duration::ZERO,
+            max_inflight_bytes: 10,
+            identity: IdentityConfig { version: 0, secret: Secret::new("c2hvcnQ=") },
+            sites: [("blog".to_owned(), site)].into(),
+            ..good()
+        };
+        let faults = config.faults();
+        let keys: Vec<_> = faults.iter().map(|f| f.key.as_str()).collect();
+        let expected = [
+            "collector.max_items",
+            "collector.append_timeout_ms",
+            "collector.max_inflight_bytes",
+            "sites.blog.token",
+            "identity.secret",
+        ];
+        assert_eq!(keys, expected);
+        let shown = format!("{faults:?} {config:?}");
+        assert!(!shown.contains("hunter2") && !shown.contains("c2hvcnQ"), "{shown}");
     }
 }

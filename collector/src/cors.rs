@@ -1,25 +1,25 @@
 //! Cross-origin answers (Fetch standard, §3.2). `sendBeacon` always carries credentials, so the origin is echoed and
 //! never `*`.
 
-use crate::config::Site;
-use crate::view::allows;
+use crate::sites::Sites;
 use axum::body::Body;
 use axum::http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
-    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_MAX_AGE, VARY,
+    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, VARY,
 };
 use axum::http::{HeaderValue, Response, StatusCode};
 
 /// Lets a page of an allowed origin see the answer. Which site a request is for stands in its body, so an origin is
 /// allowed here if any site allows it; each view is then held to its own site's list.
-pub(crate) fn apply(response: &mut Response<Body>, origin: Option<&HeaderValue>, sites: &[Site]) {
+pub(crate) fn apply(response: &mut Response<Body>, origin: Option<&HeaderValue>, sites: &Sites) {
     let headers = response.headers_mut();
     headers.append(VARY, HeaderValue::from_static("Origin"));
     let Some(origin) = origin else { return };
-    let allowed = origin.to_str().is_ok_and(|text| sites.iter().any(|site| allows(site, text)));
-    if allowed {
+    if origin.to_str().is_ok_and(|text| sites.anyone_allows(text)) {
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
         headers.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
+        // Else a page that was told to come back later cannot see when.
+        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("retry-after"));
     }
 }
 

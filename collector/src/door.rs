@@ -2,57 +2,77 @@
 
 use crate::answer::{self, Outcomes};
 use crate::client::client;
-use crate::config::{CollectorConfig, ConfigError, Site};
+use crate::config::{CollectorConfig, ConfigError};
 use crate::cors;
+use crate::crowd::{Crowd, is_private};
+use crate::fields::Fields;
 use crate::identity::Hasher;
-use crate::input::{RawView, Views, as_text, unpack, views};
+use crate::input::{Views, as_text, unpack, views};
+use crate::memory::{Memory, Share};
 use crate::metrics::CollectorMetrics;
+use crate::pixel;
+use crate::quiet::{Quiet, jittered};
+use crate::sites::{Site, Sites};
 use crate::view::{Maker, Origin, header_facts};
 use axum::body::Body;
-use axum::http::header::{AUTHORIZATION, ORIGIN, REFERER, USER_AGENT};
+use axum::http::header::{AUTHORIZATION, CONTENT_ENCODING, ORIGIN, RANGE, REFERER, USER_AGENT};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use axum::response::IntoResponse;
-use bytes::Bytes;
 use hyper::body::Incoming;
 use onlooker_event::Facts;
-use onlooker_ports::{LogWriter, OutgoingBatch, PortError, Topic};
-use onlooker_proto::encode_view;
-use onlooker_stage::http::{ApiError, ErrorDetail, read_body};
-use rand::Rng;
-use serde_json::value::RawValue;
+use onlooker_ports::{LogWriter, OutgoingBatch, PortError};
+use onlooker_stage::http::{ApiError, ErrorDetail, read_body_with};
 use std::borrow::Cow;
 use std::net::IpAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use subtle::ConstantTimeEq;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+const VIEWS: &str = "/v1/views";
+const PIXEL: &str = "/v1/view.gif";
+
+/// Equal warnings go out this often.
+const WARN_EVERY: Duration = Duration::from_secs(10);
+/// Hints about the configuration go out this often.
+const HINT_EVERY: Duration = Duration::from_secs(3600);
 
 /// Everything a request needs.
 #[derive(Debug)]
 pub(crate) struct Door<L> {
     config: CollectorConfig,
-    sites: Vec<Site>,
+    sites: Sites,
     hasher: Hasher,
     pub(crate) log: L,
-    metrics: CollectorMetrics,
-    /// In units of a kilobyte, rounded up.
-    memory: Arc<Semaphore>,
-    warned_forwarded: AtomicBool,
+    pub(crate) metrics: CollectorMetrics,
+    pub(crate) memory: Memory,
+    crowd: Crowd,
+    log_trouble: Quiet,
+    large_views: Quiet,
+    hidden_viewers: Quiet,
+    untrusted_header: Quiet,
+}
+
+/// What a request became before the log has seen it.
+struct Checked {
+    outcomes: Outcomes,
+    single: bool,
+    batch: OutgoingBatch,
 }
 
 impl<L: LogWriter> Door<L> {
     pub(crate) fn new(config: CollectorConfig, log: L) -> Result<Self, ConfigError> {
-        let sites = config.checked_sites()?;
-        let hasher = Hasher::new(&config.identity)?;
-        let kilobytes = config.max_inflight_bytes.div_ceil(1024).min(Semaphore::MAX_PERMITS);
+        if let Some(fault) = config.faults().into_iter().next() {
+            return Err(fault);
+        }
         Ok(Self {
-            sites,
-            hasher,
+            sites: Sites::read(&config, &mut Vec::new()),
+            hasher: Hasher::new(&config.identity)?,
             log,
             metrics: CollectorMetrics::register(),
-            memory: Arc::new(Semaphore::new(kilobytes)),
-            warned_forwarded: AtomicBool::new(false),
+            memory: Memory::new(config.max_inflight_bytes),
+            crowd: Crowd::default(),
+            log_trouble: Quiet::every(WARN_EVERY),
+            large_views: Quiet::every(WARN_EVERY),
+            hidden_viewers: Quiet::every(HINT_EVERY),
+            untrusted_header: Quiet::every(HINT_EVERY),
             config,
         })
     }
@@ -60,55 +80,77 @@ impl<L: LogWriter> Door<L> {
     /// Answers one request.
     pub(crate) async fn answer(&self, request: Request<Incoming>, peer: IpAddr) -> Response<Body> {
         let (head, body) = request.into_parts();
-        let path = head.uri.path();
-        let mut response = match (&head.method, path) {
-            (&Method::POST, "/v1/views") => {
-                self.respond(self.post(&head.headers, Body::new(body), peer).await)
+        let headers = &head.headers;
+        let answer = match (&head.method, head.uri.path()) {
+            (&Method::POST, VIEWS) => self.post(headers, body, peer).await,
+            (&Method::GET, PIXEL) if !headers.contains_key(RANGE) => {
+                self.pixel(head.uri.query().unwrap_or_default(), headers, peer).await
             }
-            (&Method::GET, "/v1/view.gif") => {
-                self.respond(self.pixel(head.uri.query().unwrap_or_default(), &head.headers, peer).await)
-            }
-            // Nobody looks at a picture by asking how large it is.
-            (&Method::HEAD, "/v1/view.gif") => answer::pixel(),
-            (&Method::OPTIONS, "/v1/views" | "/v1/view.gif") => cors::preflight(),
-            (_, "/v1/views" | "/v1/view.gif") => {
-                ErrorDetail::new("method_not_allowed", "this path takes other methods")
-                    .with_status(StatusCode::METHOD_NOT_ALLOWED)
-                    .into_response()
-            }
-            _ => ErrorDetail::new("not_found", "there is nothing at this path")
-                .with_status(StatusCode::NOT_FOUND)
-                .into_response(),
+            // Nobody looks at a picture by asking how large it is; and who asks for a part of it (a download that goes
+            // on, a link checker) is no page that shows it.
+            (&Method::GET | &Method::HEAD, PIXEL) => Ok(answer::pixel()),
+            (&Method::OPTIONS, VIEWS | PIXEL) => Ok(cors::preflight()),
+            (_, VIEWS) => Ok(answer::method_not_allowed("POST, OPTIONS")),
+            (_, PIXEL) => Ok(answer::method_not_allowed("GET, HEAD, OPTIONS")),
+            _ => Ok(answer::not_found()),
         };
-        cors::apply(&mut response, head.headers.get(ORIGIN), &self.sites);
+        let mut response = answer.unwrap_or_else(|error| {
+            self.metrics.reject(error.detail().code);
+            error.into_response()
+        });
+        cors::apply(&mut response, headers.get(ORIGIN), &self.sites);
         response
     }
 
-    fn respond(&self, result: Result<Response<Body>, ApiError>) -> Response<Body> {
-        result.unwrap_or_else(|error| {
-            self.metrics.reject(error.detail().code);
-            error.into_response()
-        })
+    async fn post(
+        &self,
+        headers: &HeaderMap,
+        body: Incoming,
+        peer: IpAddr,
+    ) -> Result<Response<Body>, ApiError> {
+        let trusted = self.trusted(headers)?;
+        let mut share = self.memory.share();
+        let max = self.config.max_body_bytes;
+        let body = read_body_with(body, max, self.config.body_timeout, |bytes| share.grow(bytes)).await?;
+        // In a function of its own, so that body and text are gone before the wait for the log.
+        let checked = self.check_body(headers, body, trusted, peer, &mut share)?;
+        share.shrink_to(checked.outcomes.len() * size_of::<answer::Outcome>());
+        self.append(checked.batch, &mut share).await?;
+        Ok(answer::outcomes(&checked.outcomes, checked.single))
     }
 
-    async fn post(&self, headers: &HeaderMap, body: Body, peer: IpAddr) -> Result<Response<Body>, ApiError> {
-        let trusted = self.token(headers)?;
-        let announced = http_body_util::BodyExt::boxed_unsync(body);
-        let size = hyper::body::Body::size_hint(&announced);
-        // What a request may come to hold, before it is read: what it announces, or the limit.
-        let expected =
-            size.exact().map_or(self.config.max_body_bytes, |n| usize::try_from(n).unwrap_or(usize::MAX));
-        let mut held = self.hold(expected.min(self.config.max_body_bytes))?;
-        let packed =
-            read_body(Body::new(announced), self.config.max_body_bytes, self.config.body_timeout).await?;
-        let was = packed.len();
-        let body = unpack(packed, self.config.max_body_bytes)?;
-        if body.len() > was {
-            held.merge(self.hold(body.len() - was)?);
+    fn check_body(
+        &self,
+        headers: &HeaderMap,
+        body: bytes::Bytes,
+        trusted: Option<&Site>,
+        peer: IpAddr,
+        share: &mut Share<'_>,
+    ) -> Result<Checked, ApiError> {
+        let body = unpack(body, self.config.max_body_bytes, share)?;
+        let text = as_text(&body);
+        if let Cow::Owned(copy) = &text {
+            share.grow(copy.len())?;
         }
-        let (outcomes, single) = self.record(headers, &body, trusted, peer).await?;
-        drop(held);
-        Ok(answer::outcomes(&outcomes, single))
+        let views =
+            views(&text, self.config.max_items).map_err(|detail| match (detail.code, coding(headers)) {
+                ("too_many_items", _) => detail.with_status(StatusCode::PAYLOAD_TOO_LARGE),
+                ("malformed", Some(coding)) => {
+                    ErrorDetail::new("unsupported_encoding", "a body is sent plain or as gzip")
+                        .field("Content-Encoding")
+                        .got(coding)
+                        .with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE)
+                }
+                _ => detail.with_status(StatusCode::BAD_REQUEST),
+            })?;
+        let (single, views) = match views {
+            Views::One(view) => (true, vec![view]),
+            Views::Many(views) => (false, views),
+        };
+        let maker = self.maker(headers, trusted, peer);
+        let mut batch = OutgoingBatch::default();
+        let outcomes = views.into_iter().map(|view| self.check(&maker, view, &mut batch)).collect();
+        Ok(Checked { outcomes, single, batch })
     }
 
     async fn pixel(
@@ -117,157 +159,132 @@ impl<L: LogWriter> Door<L> {
         headers: &HeaderMap,
         peer: IpAddr,
     ) -> Result<Response<Body>, ApiError> {
-        let _held = self.hold(query.len())?;
-        let fields = Query::parse(query);
-        let raw = fields.raw();
-        let (outcomes, _) = self.append(headers, Views::One(raw), None, peer).await?;
-        match outcomes.into_iter().next() {
-            Some(Err(error)) => Err(error.with_status(StatusCode::BAD_REQUEST)),
-            _ => Ok(answer::pixel()),
-        }
-    }
-
-    async fn record(
-        &self,
-        headers: &HeaderMap,
-        body: &Bytes,
-        trusted: Option<&Site>,
-        peer: IpAddr,
-    ) -> Result<(Outcomes, bool), ApiError> {
-        let text = as_text(body);
-        let views = views(&text, self.config.max_items).map_err(|detail| {
-            let status = match detail.code {
-                "too_many_items" => StatusCode::PAYLOAD_TOO_LARGE,
-                _ => StatusCode::BAD_REQUEST,
-            };
+        let mut batch = OutgoingBatch::default();
+        let made = self.maker(headers, None, peer).make(&pixel::fields(query), &mut batch);
+        // Counted as refused by whoever turns the error into an answer.
+        made.map_err(|detail| {
+            let status = answer::status(detail.code);
             detail.with_status(status)
         })?;
-        self.append(headers, views, trusted, peer).await
+        self.append(batch, &mut self.memory.share()).await?;
+        Ok(answer::pixel())
     }
 
-    /// Checks all views, appends the good ones, and waits for the log.
-    async fn append(
-        &self,
-        headers: &HeaderMap,
-        views: Views<'_>,
-        trusted: Option<&Site>,
-        peer: IpAddr,
-    ) -> Result<(Outcomes, bool), ApiError> {
-        let (outcomes, single, batch) = self.check(headers, views, trusted, peer);
-        if !batch.is_empty() {
-            let accepted = u64::try_from(batch.len()).unwrap_or(u64::MAX);
-            let _held = self.hold(batch.bytes())?;
-            let start = Instant::now();
-            let append = tokio::time::timeout(self.config.append_timeout, self.log.append(batch)).await;
-            append
-                .unwrap_or_else(|_| Err(too_slow(self.config.append_timeout)))
-                .map_err(|e| unavailable(&e))?;
-            self.metrics.append.record(start.elapsed().as_secs_f64());
-            self.metrics.accepted.increment(accepted);
+    /// One view of a request: its record is in `batch`, or its error is told.
+    fn check(&self, maker: &Maker<'_>, json: &str, batch: &mut OutgoingBatch) -> answer::Outcome {
+        let made = if json.len() > self.config.max_view_bytes {
+            if let Some(held_back) = self.large_views.due() {
+                let (bytes, limit_bytes) = (json.len(), self.config.max_view_bytes);
+                tracing::warn!(bytes, limit_bytes, held_back, "a view was refused for its size");
+            }
+            let detail = ErrorDetail::new("view_too_large", "the view is too large, in bytes");
+            Err(detail.limit(self.config.max_view_bytes).got(json.len()))
+        } else {
+            Fields::read(json).and_then(|fields| maker.make(&fields, batch))
+        };
+        match made {
+            Ok((view_id, facts)) => {
+                if facts.has(Facts::BAD_VIEWER) {
+                    self.metrics.bad_viewer.increment(1);
+                }
+                Ok(view_id)
+            }
+            Err(detail) => {
+                self.metrics.reject(detail.code);
+                Err(Box::new(detail))
+            }
         }
-        Ok((outcomes, single))
     }
 
-    fn check(
-        &self,
-        headers: &HeaderMap,
-        views: Views<'_>,
-        trusted: Option<&Site>,
-        peer: IpAddr,
-    ) -> (Outcomes, bool, OutgoingBatch) {
+    /// Waits until the log has all records, or says 503.
+    async fn append(&self, batch: OutgoingBatch, share: &mut Share<'_>) -> Result<(), ApiError> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        share.grow(batch.bytes())?;
+        let accepted = u64::try_from(batch.len()).unwrap_or(u64::MAX);
+        let limit = self.config.append_timeout;
+        let start = Instant::now();
+        // When the time is over the records may still reach the log: a client that repeats the request repeats its ids.
+        let outcome = tokio::time::timeout(limit, self.log.append(batch)).await;
+        self.metrics.append.record(start.elapsed().as_secs_f64());
+        match outcome.unwrap_or_else(|_| Err(too_slow(limit))) {
+            Ok(()) => {
+                self.metrics.accepted.increment(accepted);
+                Ok(())
+            }
+            Err(error) => Err(self.unavailable(&error)),
+        }
+    }
+
+    fn unavailable(&self, error: &PortError) -> ApiError {
+        let (code, message) = match error {
+            PortError::Full { .. } => ("log_full", "the log's queue is full; send the views again"),
+            _ => (
+                "log_unavailable",
+                "the log did not acknowledge the views; send them again with the same ids",
+            ),
+        };
+        if let Some(held_back) = self.log_trouble.due() {
+            tracing::warn!(%error, code, held_back, "views were not acknowledged");
+        }
+        ApiError::unavailable(code, message, jittered())
+    }
+
+    fn maker<'a>(&'a self, headers: &'a HeaderMap, trusted: Option<&'a Site>, peer: IpAddr) -> Maker<'a> {
         let client = client(peer, headers, &self.config.trusted_proxies);
         if client.untrusted_header {
-            self.note_untrusted_header();
+            self.metrics.untrusted_forwarded.increment(1);
+            if self.untrusted_header.due().is_some() {
+                tracing::warn!(
+                    "x-forwarded-for comes from a peer that is not in collector.trusted_proxies, so all viewers behind it count as one"
+                );
+            }
         }
-        if trusted.is_none() && is_private(client.address) {
-            self.metrics.private_address.increment(1);
+        if trusted.is_none() {
+            self.note_address(client.address);
         }
         let origin = Origin {
             trusted,
             address: client.address,
             agent: header_text(headers, &USER_AGENT),
             referrer: header_text(headers, &REFERER),
-            page_origin: headers.get(ORIGIN).and_then(|v| v.to_str().ok()).filter(|o| *o != "null"),
+            page_origin: header_text(headers, &ORIGIN).filter(|origin| origin != "null"),
             facts: header_facts(headers),
             now_ms: now_ms(),
         };
-        let maker = Maker { sites: &self.sites, hasher: &self.hasher, origin };
-        let mut batch = OutgoingBatch::default();
-        let mut put = |raw: Result<RawView<'_>, ErrorDetail>| {
-            let view = raw.and_then(|raw| maker.make(&raw)).inspect_err(|e| self.metrics.reject(e.code))?;
-            if view.facts.has(Facts::BAD_VIEWER) {
-                self.metrics.bad_viewer.increment(1);
-            }
-            batch.push_with(Topic::Views, &view.viewer.0, |out| encode_view(&view, out));
-            Ok(view.view_id)
-        };
-        let (outcomes, single) = match views {
-            Views::One(raw) => (vec![put(Ok(raw))], true),
-            Views::Many(many) => (many.into_iter().map(&mut put).collect(), false),
-        };
-        (outcomes, single, batch)
+        Maker { sites: &self.sites, hasher: &self.hasher, origin }
     }
 
-    /// The site whose token the request carries. Every token is compared, each in constant time.
-    fn token(&self, headers: &HeaderMap) -> Result<Option<&Site>, ApiError> {
+    fn note_address(&self, address: IpAddr) {
+        if is_private(address) {
+            self.metrics.private_address.increment(1);
+        }
+        if self.crowd.note(address) {
+            self.metrics.crowded_address.increment(1);
+            if self.hidden_viewers.due().is_some() {
+                tracing::warn!(
+                    "nearly all anonymous views come from one private address: a proxy or gateway hides the viewers, who all count as one"
+                );
+            }
+        }
+    }
+
+    /// The site whose token the request carries. Another scheme than Bearer is not meant for us: a browser behind a
+    /// site's own password sends it along.
+    fn trusted(&self, headers: &HeaderMap) -> Result<Option<&Site>, ApiError> {
         let Some(value) = headers.get(AUTHORIZATION) else { return Ok(None) };
-        let token = value.as_bytes().strip_prefix(b"Bearer ").unwrap_or_default();
-        let mut found = None;
-        for site in &self.sites {
-            if let Some(expected) = &site.config.token
-                && bool::from(expected.expose().as_bytes().ct_eq(token))
-            {
-                found = Some(site);
-            }
+        let value = value.as_bytes();
+        let (scheme, token) = value.split_at_checked(7).unwrap_or((value, &[]));
+        if !scheme.eq_ignore_ascii_case(b"Bearer ") {
+            return Ok(None);
         }
+        let found = self.sites.by_token(token.trim_ascii());
         found.map(Some).ok_or_else(|| {
-            ErrorDetail::new(
-                "unknown_token",
-                "no site has this server token; send it as: Authorization: Bearer TOKEN",
-            )
-            .field("Authorization")
-            .with_status(StatusCode::UNAUTHORIZED)
+            ErrorDetail::new("unknown_token", "no site has this server token")
+                .field("Authorization")
+                .with_status(StatusCode::UNAUTHORIZED)
         })
-    }
-
-    /// Counts bytes against the limit of all requests.
-    fn hold(&self, bytes: usize) -> Result<Held<'_>, ApiError> {
-        let kilobytes = u32::try_from(bytes.div_ceil(1024).max(1)).unwrap_or(u32::MAX);
-        let permit = Arc::clone(&self.memory).try_acquire_many_owned(kilobytes).map_err(|_| {
-            ApiError::unavailable("overloaded", "too many views are on their way at the moment", jittered())
-        })?;
-        self.metrics.inflight.increment(f64::from(kilobytes) * 1024.0);
-        Ok(Held { permit, metrics: &self.metrics })
-    }
-
-    fn note_untrusted_header(&self) {
-        self.metrics.untrusted_forwarded.increment(1);
-        if !self.warned_forwarded.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                "x-forwarded-for comes from a peer that is not in collector.trusted_proxies, so all viewers behind it count as one"
-            );
-        }
-    }
-}
-
-/// Bytes that a request holds, given back when it ends.
-struct Held<'a> {
-    permit: OwnedSemaphorePermit,
-    metrics: &'a CollectorMetrics,
-}
-
-impl Held<'_> {
-    fn merge(&mut self, mut other: Held<'_>) {
-        if let Some(all) = other.permit.split(other.permit.num_permits()) {
-            self.permit.merge(all);
-        }
-    }
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        let kilobytes = u32::try_from(self.permit.num_permits()).unwrap_or(u32::MAX);
-        self.metrics.inflight.decrement(f64::from(kilobytes) * 1024.0);
     }
 }
 
@@ -278,18 +295,12 @@ fn too_slow(waited: Duration) -> PortError {
     }
 }
 
-fn unavailable(error: &PortError) -> ApiError {
-    let (code, message) = match error {
-        PortError::Full { .. } => ("log_full", "the log's queue is full; nothing is lost, send it again"),
-        _ => ("log_unavailable", "the log did not acknowledge the views; send them again with the same ids"),
-    };
-    tracing::warn!(%error, code, "views were not acknowledged");
-    ApiError::unavailable(code, message, jittered())
-}
-
-/// One to five seconds, so that clients do not come back all at once.
-fn jittered() -> Duration {
-    Duration::from_secs(rand::rng().random_range(1..=5))
+/// A content coding that we do not take. Gzip is recognised by its first bytes, whatever the header says.
+fn coding(headers: &HeaderMap) -> Option<String> {
+    let coding = header_text(headers, &CONTENT_ENCODING)?;
+    let ours =
+        ["", "gzip", "x-gzip", "identity"].iter().any(|known| coding.trim().eq_ignore_ascii_case(known));
+    (!ours).then(|| crate::fields::shown(&coding))
 }
 
 /// A header as text. Bytes that are not UTF-8 are replaced: a site does not control what its visitors' browsers send.
@@ -297,63 +308,7 @@ fn header_text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<Cow<'a, 
     headers.get(name).map(HeaderValue::as_bytes).map(String::from_utf8_lossy)
 }
 
-fn is_private(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(v4) => v4.is_private() || v4.is_loopback() || v4.is_link_local(),
-        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unique_local() || v6.is_unicast_link_local(),
-    }
-}
-
 fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-}
-
-/// The pixel's query string, as the fields of a view.
-#[derive(Debug, Default)]
-struct Query {
-    site: Option<Box<RawValue>>,
-    key: Option<Box<RawValue>>,
-    item: Option<Box<RawValue>>,
-    id: Option<Box<RawValue>>,
-    session: Option<Box<RawValue>>,
-    referrer: Option<Box<RawValue>>,
-    /// A field that only back ends may send.
-    viewer: Option<Box<RawValue>>,
-}
-
-impl Query {
-    fn parse(query: &str) -> Self {
-        let mut fields = Query::default();
-        for pair in query.split('&') {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let value = value.replace('+', " ");
-            let value = percent_encoding::percent_decode_str(&value).decode_utf8_lossy();
-            let slot = match name {
-                "site" => &mut fields.site,
-                "key" => &mut fields.key,
-                "item" => &mut fields.item,
-                "id" => &mut fields.id,
-                "session" => &mut fields.session,
-                "referrer" => &mut fields.referrer,
-                "viewer" | "ip" | "ua" | "at" | "owner" => &mut fields.viewer,
-                _ => continue,
-            };
-            *slot = serde_json::to_string(&value).ok().and_then(|json| RawValue::from_string(json).ok());
-        }
-        fields
-    }
-
-    fn raw(&self) -> RawView<'_> {
-        RawView {
-            site: self.site.as_deref(),
-            key: self.key.as_deref(),
-            item: self.item.as_deref(),
-            id: self.id.as_deref(),
-            session: self.session.as_deref(),
-            referrer: self.referrer.as_deref(),
-            viewer: self.viewer.as_deref(),
-            ..RawView::default()
-        }
-    }
 }

@@ -1,79 +1,66 @@
-//! From a request's bytes to raw views: by content, whatever its headers call it.
+//! From a request's bytes to its views: by content, whatever its headers call it.
 
-use crate::text::free_text;
+use crate::fields::shown;
+use crate::memory::Share;
 use axum::http::StatusCode;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use flate2::bufread::MultiGzDecoder;
 use onlooker_stage::http::{ApiError, ErrorDetail};
-use serde::Deserialize;
+use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use std::fmt;
 use std::io::Read;
 
 /// The first bytes of gzip (RFC 1952).
 const GZIP: [u8; 2] = [0x1f, 0x8b];
+/// Unpacked at a time.
+const PIECE: usize = 64 << 10;
 
-/// Unpacks gzip, in at most `max` bytes. A body that is gzip inside gzip is refused: nothing honest sends that.
-pub(crate) fn unpack(body: Bytes, max: usize) -> Result<Bytes, ApiError> {
+/// Unpacks gzip, in at most `max` bytes, each counted in `share` before it is there. A body that is gzip inside gzip is
+/// refused: nothing honest sends that.
+pub(crate) fn unpack(body: Bytes, max: usize, share: &mut Share<'_>) -> Result<Bytes, ApiError> {
     if !body.starts_with(&GZIP) {
         return Ok(body);
     }
-    // A guess that a bomb cannot drive up: the buffer grows with what really comes out.
-    let mut out = Vec::with_capacity((body.len() * 4).min(max));
     let mut reader = MultiGzDecoder::new(&body[..]).take(max as u64 + 1);
-    if let Err(error) = reader.read_to_end(&mut out) {
-        let detail = ErrorDetail::new("bad_gzip", format!("the body is not whole gzip: {error}"));
-        return Err(detail.with_status(StatusCode::BAD_REQUEST));
+    let mut out = Vec::new();
+    loop {
+        share.grow(PIECE)?;
+        if out.capacity() - out.len() < PIECE {
+            // Never more room than the limit asks for: doubling alone would end at twice of it.
+            let room = (2 * out.capacity()).clamp(out.len() + PIECE, (max + 1).max(out.len() + PIECE));
+            out.reserve_exact(room - out.len());
+        }
+        match (&mut reader).take(PIECE as u64).read_to_end(&mut out) {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(error) => return Err(bad_gzip(format!("the body is not whole gzip: {error}"))),
+        }
     }
     if out.len() > max {
-        let detail = ErrorDetail::new("body_too_large", "the unpacked body is too large, in bytes")
-            .limit(max)
-            .got("more");
-        return Err(detail.with_status(StatusCode::PAYLOAD_TOO_LARGE));
+        let detail = ErrorDetail::new("body_too_large", "the unpacked body is too large, in bytes");
+        return Err(detail.limit(max).got("more").with_status(StatusCode::PAYLOAD_TOO_LARGE));
     }
     if out.starts_with(&GZIP) {
-        let detail = ErrorDetail::new("bad_gzip", "the body is gzip inside gzip");
-        return Err(detail.with_status(StatusCode::BAD_REQUEST));
+        return Err(bad_gzip("the body is gzip inside gzip".into()));
     }
     Ok(out.into())
 }
 
-/// A view as it was sent; texts are looked at later, one by one, so that one broken text spoils one view.
-#[derive(Debug, Default, Deserialize)]
-pub(crate) struct RawView<'a> {
-    #[serde(borrow)]
-    pub(crate) site: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) key: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) item: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) session: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) referrer: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) viewer: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) ip: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) ua: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) at: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) owner: Option<&'a RawValue>,
+fn bad_gzip(problem: String) -> ApiError {
+    ErrorDetail::new("bad_gzip", problem).with_status(StatusCode::BAD_REQUEST)
 }
 
-/// The views of a request.
-#[derive(Debug)]
+/// The views of a request, each as the text of what should be a JSON object.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Views<'a> {
     /// One object.
-    One(RawView<'a>),
+    One(&'a str),
     /// An array, or lines: each with its own outcome.
-    Many(Vec<Result<RawView<'a>, ErrorDetail>>),
+    Many(Vec<&'a str>),
 }
 
 /// A text of the body: UTF-8, with U+FFFD where it is not.
@@ -102,34 +89,35 @@ fn form_field(field: &str) -> String {
 pub(crate) fn views(text: &str, max_items: usize) -> Result<Views<'_>, ErrorDetail> {
     let text = text.trim_matches([' ', '\t', '\r', '\n', '\u{feff}']);
     match text.as_bytes().first() {
-        None => Err(ErrorDetail::new(
-            "empty_body",
-            "the body is empty; send a view, an array of views, or one view a line",
-        )),
+        None => {
+            let message = "the body is empty; send a view, an array of views, or one view a line";
+            Err(ErrorDetail::new("empty_body", message))
+        }
         Some(b'[') => array(text, max_items),
-        Some(b'{') => match serde_json::from_str(text) {
-            Ok(view) => Ok(Views::One(view)),
-            Err(_) if text.contains('\n') => lines(text, max_items),
-            Err(error) => Err(malformed(&error)),
-        },
-        Some(_) => Err(ErrorDetail::new(
-            "malformed",
-            "the body is neither a JSON object, nor an array, nor lines of objects",
-        )
-        .got(free_text(text, 40).map(String::from).unwrap_or_default())),
+        Some(b'{') if text.contains('\n') && serde_json::from_str::<&RawValue>(text).is_err() => {
+            lines(text, max_items)
+        }
+        Some(b'{') => Ok(Views::One(text)),
+        Some(_) => {
+            let message = "the body is neither a JSON object, nor an array, nor lines of objects";
+            Err(ErrorDetail::new("malformed", message).got(shown(text)))
+        }
     }
 }
 
 fn array(text: &str, max_items: usize) -> Result<Views<'_>, ErrorDetail> {
-    let raw: Vec<&RawValue> = serde_json::from_str(text).map_err(|e| malformed(&e))?;
-    check_count(raw.len(), max_items)?;
-    Ok(Views::Many(raw.into_iter().map(|r| one(r.get())).collect()))
+    let mut json = serde_json::Deserializer::from_str(text);
+    let elements = json.deserialize_seq(Elements { max_items }).and_then(|found| json.end().map(|()| found));
+    let (elements, count) =
+        elements.map_err(|e| ErrorDetail::new("malformed", format!("not a JSON array of views: {e}")))?;
+    check_count(count, max_items)?;
+    Ok(Views::Many(elements))
 }
 
 fn lines(text: &str, max_items: usize) -> Result<Views<'_>, ErrorDetail> {
     let lines = text.lines().filter(|line| !line.trim().is_empty());
     check_count(lines.clone().count(), max_items)?;
-    Ok(Views::Many(lines.map(one).collect()))
+    Ok(Views::Many(lines.collect()))
 }
 
 fn check_count(count: usize, max: usize) -> Result<(), ErrorDetail> {
@@ -137,24 +125,41 @@ fn check_count(count: usize, max: usize) -> Result<(), ErrorDetail> {
         return Err(ErrorDetail::new("empty_body", "the array has no views"));
     }
     if count > max {
-        return Err(ErrorDetail::new("too_many_items", "the request has too many views")
-            .limit(max)
-            .got(count));
+        let detail = ErrorDetail::new("too_many_items", "the request has too many views");
+        return Err(detail.limit(max).got(count));
     }
     Ok(())
 }
 
-fn one(text: &str) -> Result<RawView<'_>, ErrorDetail> {
-    serde_json::from_str(text).map_err(|e| malformed(&e))
+/// Collects an array's elements unread, and only counts those beyond the limit: four megabytes of `{},` would become
+/// twenty of pointers.
+struct Elements {
+    max_items: usize,
 }
 
-fn malformed(error: &serde_json::Error) -> ErrorDetail {
-    ErrorDetail::new("malformed", format!("not a JSON object of a view: {error}"))
+impl<'de> Visitor<'de> for Elements {
+    type Value = (Vec<&'de str>, usize);
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        let (mut elements, mut count) = (Vec::new(), 0);
+        while let Some(element) = seq.next_element::<&RawValue>()? {
+            count += 1;
+            if count <= self.max_items {
+                elements.push(element.get());
+            }
+        }
+        Ok((elements, count))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Memory;
     use flate2::Compression;
     use flate2::write::GzEncoder;
     use proptest::prelude::*;
@@ -166,60 +171,70 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    fn count(text: &str) -> usize {
-        match views(text, 10).unwrap() {
-            Views::One(_) => 1,
-            Views::Many(many) => many.len(),
-        }
+    fn unpack(body: impl Into<Bytes>, max: usize) -> Result<Bytes, (u16, &'static str)> {
+        let memory = Memory::new(8 << 20);
+        super::unpack(body.into(), max, &mut memory.share())
+            .map_err(|error| (error.status().as_u16(), error.detail().code))
     }
 
     #[test]
     fn an_object_an_array_and_lines_are_told_apart() {
-        assert_eq!(count(r#" {"item":"a"} "#), 1);
-        assert_eq!(count("{\n\"item\":\n\"a\"\n}"), 1, "one object over several lines");
-        assert_eq!(count(r#"[{"item":"a"},{"item":"b"}]"#), 2);
-        assert_eq!(count("{\"item\":\"a\"}\r\n\r\n{\"item\":\"b\"}\n"), 2);
-        assert!(matches!(views("[]", 10), Err(e) if e.code == "empty_body"));
-        assert!(matches!(views("", 10), Err(e) if e.code == "empty_body"));
-        assert!(matches!(views("hello", 10), Err(e) if e.code == "malformed"));
-        let many = format!("[{}]", vec!["{}"; 11].join(","));
-        assert!(
-            matches!(views(&many, 10), Err(e) if e.code == "too_many_items" && e.got == Some(11_usize.into()))
+        let a = r#"{"item":"a"}"#;
+        assert_eq!(views(r#" {"item":"a"} "#, 10).unwrap(), Views::One(a));
+        assert_eq!(
+            views("\u{feff}{\n\"item\":\n\"a\"\n}", 10).unwrap(),
+            Views::One("{\n\"item\":\n\"a\"\n}")
         );
+        assert_eq!(views(r#"[{"item":"a"}, 7 ]"#, 10).unwrap(), Views::Many(vec![a, "7"]));
+        assert_eq!(views("{\"item\":\"a\"}\r\n\r\n{oops\n", 10).unwrap(), Views::Many(vec![a, "{oops"]));
     }
 
     #[test]
-    fn one_broken_line_spoils_one_view() {
-        let Views::Many(many) = views("{\"item\":\"a\"}\n{oops\n{\"item\":\"b\"}", 10).unwrap() else {
-            panic!()
-        };
-        assert_eq!(many.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, true]);
-    }
-
-    #[test]
-    fn a_lone_surrogate_spoils_nothing() {
-        let text = r#"[{"item":"1"},{"item":"2","title":"hi \ud83d"},{"item":"3"}]"#;
-        let Views::Many(many) = views(text, 10).unwrap() else { panic!() };
-        assert!(many.iter().all(Result::is_ok), "{many:?}");
+    fn what_is_no_request_is_named() {
+        let code = |text| views(text, 10).map_err(|error| error.code);
+        for (text, expected) in [
+            ("[]", "empty_body"),
+            ("", "empty_body"),
+            (" \n", "empty_body"),
+            ("hello", "malformed"),
+            ("[{}", "malformed"),
+        ] {
+            assert_eq!(code(text), Err(expected), "{text}");
+        }
+        for many in [format!("[{}]", vec!["{}"; 11].join(",")), vec!["{}"; 11].join("\n")] {
+            let error = views(&many, 10).unwrap_err();
+            assert_eq!(
+                (error.code, error.limit, error.got),
+                ("too_many_items", Some(10_usize.into()), Some(11_usize.into()))
+            );
+        }
     }
 
     #[test]
     fn gzip_is_bounded() {
         let plain = Bytes::from_static(b"{}");
-        assert_eq!(unpack(plain.clone(), 10).unwrap(), plain);
-        assert_eq!(unpack(gzip(b"{}").into(), 10).unwrap(), plain);
+        assert_eq!(unpack(plain.clone(), 10), Ok(plain.clone()));
+        assert_eq!(unpack(gzip(b"{}"), 2), Ok(plain), "as large as the limit");
         let two = [gzip(b"{\"a\":"), gzip(b"1}")].concat();
-        assert_eq!(
-            unpack(two.into(), 10).unwrap(),
-            Bytes::from_static(b"{\"a\":1}"),
-            "two members are one body"
-        );
+        assert_eq!(unpack(two, 10), Ok(Bytes::from_static(b"{\"a\":1}")), "two members are one body");
         let bomb = gzip(&vec![0; 64 << 20]);
         assert!(bomb.len() < 100_000);
-        assert_eq!(unpack(bomb.into(), 1 << 20).unwrap_err().status(), 413);
+        assert_eq!(unpack(bomb, 4 << 20), Err((413, "body_too_large")));
         let whole = gzip(b"{\"item\":\"a\"}");
-        assert_eq!(unpack(whole[..whole.len() - 6].to_vec().into(), 100).unwrap_err().status(), 400);
-        assert_eq!(unpack(gzip(&gzip(b"{}")).into(), 100).unwrap_err().detail().code, "bad_gzip");
+        assert_eq!(unpack(whole[..whole.len() - 6].to_vec(), 100), Err((400, "bad_gzip")));
+        assert_eq!(unpack(gzip(&gzip(b"{}")), 100), Err((400, "bad_gzip")));
+        assert_eq!(unpack(gzip(&vec![0; 64 << 20]), 32 << 20), Err((503, "overloaded")), "memory is short");
+    }
+
+    #[test]
+    fn unpacking_takes_no_more_room_than_it_says() {
+        let text = vec![b' '; 3 << 20];
+        let memory = Memory::new(8 << 20);
+        let mut share = memory.share();
+        let out = super::unpack(gzip(&text).into(), 4 << 20, &mut share).unwrap();
+        assert_eq!(out.len(), text.len());
+        let held = memory.used();
+        assert!((out.len()..out.len() + 3 * PIECE).contains(&held), "{held}");
     }
 
     #[test]
@@ -235,7 +250,8 @@ mod tests {
         fn no_bytes_bring_it_down(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let text = as_text(&bytes);
             let _ = views(&text, 10);
-            let _ = unpack(bytes.clone().into(), 100);
+            let _ = unpack(bytes.clone(), 100);
+            let _ = unpack([&GZIP[..], &bytes].concat(), 100);
         }
 
         #[test]

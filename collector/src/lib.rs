@@ -5,66 +5,96 @@ mod answer;
 mod client;
 mod config;
 mod cors;
+mod crowd;
 mod door;
+mod fields;
 mod identity;
 mod input;
+mod memory;
 mod metrics;
+mod pixel;
+mod quiet;
+mod sites;
 mod text;
 mod view;
 
-pub use config::{CollectorConfig, ConfigError, IdentityConfig, ItemMode, SiteConfig};
+pub use config::{CollectorConfig, ConfigError, IdentityConfig, SiteConfig};
+pub use onlooker_event::ItemMode;
 
 use door::Door;
 use onlooker_ports::LogWriter;
 use onlooker_stage::http::{HttpConfig, serve_with};
-use onlooker_stage::{Health, Shutdown};
+use onlooker_stage::{Component, Health, Shutdown};
+use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 
+/// How often readiness and the gauges are brought up to date.
+const WATCH: Duration = Duration::from_millis(500);
+/// What the log gets to finish in, even if the requests took all the time that there was.
+const LAST_FLUSH: Duration = Duration::from_secs(1);
+
 /// Serves until shutdown is requested, then drains: no new connections, requests in flight answered, the log flushed.
+/// Its metrics are registered with the recorder that is current at the call.
 ///
 /// # Errors
-/// [`ConfigError`] before anything is served.
-pub async fn run<L: LogWriter>(
+/// The first of [`CollectorConfig::faults`], before anything is served.
+pub fn run<L: LogWriter>(
     config: CollectorConfig,
     log: L,
     listener: TcpListener,
     health: Health,
     shutdown: Shutdown,
-) -> Result<(), ConfigError> {
-    let drain = config.drain;
+) -> impl Future<Output = Result<(), ConfigError>> + Send {
+    let (drain, lame_duck) = (config.drain, config.lame_duck);
     let http = HttpConfig {
         max_connections: config.max_connections,
-        lame_duck: config.lame_duck,
+        lame_duck,
         drain_deadline: drain,
         ..HttpConfig::named("collector")
     };
-    let door = Arc::new(Door::new(config, log)?);
-    let watch = tokio::spawn(watch_log(Arc::clone(&door), health.component("collector.log")));
-    let handler = {
-        let door = Arc::clone(&door);
-        move |request, peer: std::net::SocketAddr| {
+    let served = Door::new(config, log).map(|door| {
+        let door = Arc::new(door);
+        let handler = {
             let door = Arc::clone(&door);
-            async move { Ok(door.answer(request, peer.ip()).await) }
+            move |request, peer: SocketAddr| {
+                let door = Arc::clone(&door);
+                async move { Ok(door.answer(request, peer.ip()).await) }
+            }
+        };
+        (door, serve_with(listener, handler, http, shutdown.clone()))
+    });
+    async move {
+        let (door, server) = served?;
+        let deadline = async {
+            shutdown.requested().await;
+            Instant::now() + lame_duck + drain
+        };
+        let served = async { tokio::join!(server, deadline) };
+        let (drained, deadline) = tokio::select! {
+            served = served => served,
+            never = watch(&door, health.component("collector.log")) => match never {},
+        };
+        if drained.aborted > 0 {
+            tracing::warn!(requests = drained.aborted, "requests were cut at the end of the drain");
         }
-    };
-    let drained = serve_with(listener, handler, http, shutdown).await;
-    watch.abort();
-    if drained.aborted > 0 {
-        tracing::warn!(requests = drained.aborted, "requests were cut at the end of the drain");
+        let left = deadline.saturating_duration_since(Instant::now()).max(LAST_FLUSH);
+        if let Err(error) = door.log.flush(left).await {
+            tracing::error!(%error, "the log did not take everything before the deadline");
+        }
+        Ok(())
     }
-    if let Err(error) = door.log.flush(drain).await {
-        tracing::error!(%error, "the log did not take everything before the deadline");
-    }
-    Ok(())
 }
 
 /// Readiness follows the log: a collector that cannot append should get no traffic.
-async fn watch_log<L: LogWriter>(door: Arc<Door<L>>, component: onlooker_stage::Component) {
-    let mut tick = tokio::time::interval(Duration::from_millis(500));
+async fn watch<L: LogWriter>(door: &Door<L>, component: Component) -> Infallible {
+    let mut tick = tokio::time::interval(WATCH);
     loop {
         tick.tick().await;
+        #[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
+        door.metrics.inflight.set(door.memory.used() as f64);
         if door.log.is_reachable() {
             component.ready();
         } else {

@@ -2,7 +2,7 @@
 
 use onlooker_stage::telemetry::{Counter, Family, Gauge, Histogram};
 
-/// Codes of refused views and requests; the label of `collector_rejected_total`.
+/// Codes of refused views and requests; the label of `onlooker_collector_rejected_total`.
 pub(crate) const CODES: &[&str] = &[
     "bad_gzip",
     "body_broken",
@@ -25,6 +25,8 @@ pub(crate) const CODES: &[&str] = &[
     "unknown_key",
     "unknown_site",
     "unknown_token",
+    "unsupported_encoding",
+    "view_too_large",
     "wrong_site",
     "other",
 ];
@@ -37,19 +39,21 @@ onlooker_stage::metrics! {
     /// The collector's metrics.
     pub(crate) struct CollectorMetrics {
         /// Views that were acknowledged by the log and answered 202
-        pub(crate) accepted: Counter = "collector_accepted_total";
+        pub(crate) accepted: Counter = "onlooker_collector_accepted_total";
         /// Views and requests that were refused, by the error's code
-        pub(crate) rejected: Family<&'static str, Counter> = "collector_rejected_total", "code" in CODES as text;
+        pub(crate) rejected: Family<&'static str, Counter> = "onlooker_collector_rejected_total", "code" in CODES as text;
         /// Views whose viewer id could not be used and that count as anonymous
-        pub(crate) bad_viewer: Counter = "collector_bad_viewer_total";
+        pub(crate) bad_viewer: Counter = "onlooker_collector_bad_viewer_total";
         /// Requests with an X-Forwarded-For header from a peer that is no trusted proxy: probably a proxy is missing in trusted_proxies, and all its viewers count as one
-        pub(crate) untrusted_forwarded: Counter = "collector_xff_seen_but_untrusted_total";
+        pub(crate) untrusted_forwarded: Counter = "onlooker_collector_xff_seen_but_untrusted_total";
         /// Anonymous requests whose address is private or loopback: many of them mean that a proxy hides the viewers
-        pub(crate) private_address: Counter = "collector_private_address_total";
-        /// Time from a request's last byte to the log's acknowledgement, in seconds
-        pub(crate) append: Histogram = "collector_append_seconds";
+        pub(crate) private_address: Counter = "onlooker_collector_private_address_total";
+        /// Times that nearly all of 1,000 anonymous requests came from one private address, which hides the viewers behind it
+        pub(crate) crowded_address: Counter = "onlooker_collector_crowded_address_total";
+        /// Time that the log took to acknowledge a request's views, in seconds; refused requests count too
+        pub(crate) append: Histogram = "onlooker_collector_append_seconds";
         /// Bytes of bodies and records that requests hold at the moment
-        pub(crate) inflight: Gauge = "collector_inflight_bytes";
+        pub(crate) inflight: Gauge = "onlooker_collector_inflight_bytes";
     }
 }
 

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
 use axum::http::StatusCode;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
-use hyper::body::Body as _;
+use hyper::body::Body;
 
 use super::error::{ApiError, ErrorDetail};
 
@@ -16,12 +15,32 @@ use super::error::{ApiError, ErrorDetail};
 /// # Errors
 /// 413 `body_too_large` as soon as that is known, from the announced length before anything is
 /// read; 408 `body_timeout`; 400 `body_broken` when the client went away or its framing is wrong.
-pub async fn read_body(body: Body, max_bytes: usize, timeout: Duration) -> Result<Bytes, ApiError> {
+pub async fn read_body<B>(body: B, max_bytes: usize, timeout: Duration) -> Result<Bytes, ApiError>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    read_body_with(body, max_bytes, timeout, |_| Ok(())).await
+}
+
+/// The same, and `reserve` is told the size of every piece before it is kept, so that a caller can
+/// bound what all bodies together hold by what has really come.
+///
+/// # Errors
+/// Those of [`read_body`], and those of `reserve`, which end the reading.
+pub async fn read_body_with<B>(
+    body: B,
+    max_bytes: usize,
+    timeout: Duration,
+    reserve: impl FnMut(usize) -> Result<(), ApiError>,
+) -> Result<Bytes, ApiError>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
     let announced = body.size_hint().lower();
     if usize::try_from(announced).map_or(true, |announced| announced > max_bytes) {
         return Err(too_large(max_bytes).got(announced).with_status(StatusCode::PAYLOAD_TOO_LARGE));
     }
-    tokio::time::timeout(timeout, collect(body, max_bytes)).await.unwrap_or_else(|_| {
+    tokio::time::timeout(timeout, collect(body, max_bytes, reserve)).await.unwrap_or_else(|_| {
         let limit_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         Err(ErrorDetail::new("body_timeout", "the body took too long, in milliseconds")
             .limit(limit_ms)
@@ -33,9 +52,17 @@ fn too_large(max_bytes: usize) -> ErrorDetail {
     ErrorDetail::new("body_too_large", "the body is too large, in bytes").limit(max_bytes)
 }
 
-async fn collect(mut body: Body, max_bytes: usize) -> Result<Bytes, ApiError> {
+async fn collect<B>(
+    mut body: B,
+    max_bytes: usize,
+    mut reserve: impl FnMut(usize) -> Result<(), ApiError>,
+) -> Result<Bytes, ApiError>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
     let Some(first) = next_chunk(&mut body).await? else { return Ok(Bytes::new()) };
     check(first.len(), max_bytes)?;
+    reserve(first.len())?;
     if body.is_end_stream() {
         return Ok(first);
     }
@@ -44,6 +71,7 @@ async fn collect(mut body: Body, max_bytes: usize) -> Result<Bytes, ApiError> {
     let mut chunk = second;
     loop {
         check(whole.len() + chunk.len(), max_bytes)?;
+        reserve(chunk.len())?;
         whole.extend_from_slice(&chunk);
         match next_chunk(&mut body).await? {
             Some(next) => chunk = next,
@@ -60,7 +88,10 @@ fn check(read: usize, max_bytes: usize) -> Result<(), ApiError> {
 }
 
 /// The next data frame; trailers are skipped.
-async fn next_chunk(body: &mut Body) -> Result<Option<Bytes>, ApiError> {
+async fn next_chunk<B>(body: &mut B) -> Result<Option<Bytes>, ApiError>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else {
             return Err(ErrorDetail::new("body_broken", "the body ended early or is wrongly framed")
@@ -77,6 +108,7 @@ async fn next_chunk(body: &mut Body) -> Result<Option<Bytes>, ApiError> {
 mod tests {
     use std::io;
 
+    use axum::body::Body;
     use futures::{StreamExt, stream};
 
     use super::*;
@@ -126,6 +158,21 @@ mod tests {
             code(read_body(Body::from_stream(endless), 1 << 20, SECOND).await),
             (413, "body_too_large")
         );
+    }
+
+    #[tokio::test]
+    async fn every_piece_is_reserved_before_it_is_kept() {
+        let mut left = 4;
+        let mut reserve = |bytes: usize| match bytes {
+            more if more > left => Err(ApiError::internal()),
+            fits => {
+                left -= fits;
+                Ok(())
+            }
+        };
+        assert_eq!(read_body_with(chunks(&["a", "bc"]), 9, SECOND, &mut reserve).await.unwrap(), "abc");
+        assert_eq!(code(read_body_with(chunks(&["d", "e"]), 9, SECOND, &mut reserve).await).0, 500);
+        assert_eq!(left, 0);
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,7 +12,7 @@ mod watch;
 
 use std::time::Duration;
 
-pub use body::read_body;
+pub use body::{read_body, read_body_with};
 pub use error::{ApiError, ErrorDetail, Fact, with_fallbacks};
 pub use server::{Drained, serve, serve_with};
 
