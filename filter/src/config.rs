@@ -24,6 +24,8 @@ pub struct FilterConfig {
     /// A partition waits, and readiness says so, rather than give up more than this share of (at least 1,000) records
     /// as unreadable. 100 lets everything through.
     pub dead_limit_percent: u8,
+    /// The name of the topic that is read, for records that are set aside.
+    pub source_topic: String,
     /// Time to finish what was begun when shutdown is requested, in milliseconds.
     pub drain_ms: u64,
     /// The room fails when a partition has records to read and none arrived for this long, in seconds.
@@ -40,6 +42,7 @@ impl Default for FilterConfig {
             lateness_s: 900,
             clock_skew_s: 300,
             dead_limit_percent: 50,
+            source_topic: "views".into(),
             drain_ms: 10_000,
             stall_s: 180,
         }
@@ -64,6 +67,9 @@ impl FilterConfig {
             if value == 0 {
                 faults.push((key, "must be at least 1".to_owned()));
             }
+        }
+        if sites.0.values().any(|rules| rules.window_s == 0) {
+            faults.push(("sites", "a window must be at least 1 s".to_owned()));
         }
         if self.dead_limit_percent > 100 {
             faults.push(("dead_limit_percent", "must be 0 to 100".to_owned()));

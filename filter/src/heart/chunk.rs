@@ -181,7 +181,7 @@ impl<'a> ChunkBuilder<'a> {
         let dead = Dead {
             reason,
             detail,
-            source_topic: self.settings.source_topic.clone(),
+            source_topic: self.settings.config.source_topic.clone(),
             source_partition: self.partition,
             source_offset: record.offset,
             source_append_ms: record.append_ms,

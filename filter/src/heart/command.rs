@@ -35,6 +35,8 @@ pub enum Command {
     Start {
         /// The partition.
         partition: i32,
+        /// The attempt.
+        attempt: Attempt,
         /// The first offset that is wanted.
         offset: i64,
     },

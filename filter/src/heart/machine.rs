@@ -335,6 +335,11 @@ impl Machine {
         self.partitions.values().filter(|p| p.phase == Phase::Running).map(|p| (p.id, p.awaited()))
     }
 
+    /// Whether answers to this attempt are still wanted.
+    pub fn is_current(&self, id: i32, attempt: u64) -> bool {
+        self.partitions.get(&id).is_some_and(|p| p.attempt == attempt)
+    }
+
     fn running(&mut self, id: i32) -> Option<&mut Partition> {
         self.partitions.get_mut(&id).filter(|p| p.phase == Phase::Running)
     }
@@ -399,7 +404,8 @@ impl Machine {
 
     fn started(&mut self, id: i32, from: i64, emit_from: i64) {
         self.notices.push_back(Notice::Running { partition: id, from, emit_from });
-        self.commands.push_back(Command::Start { partition: id, offset: from });
+        let attempt = self.partitions.get(&id).map_or(0, |p| p.attempt);
+        self.commands.push_back(Command::Start { partition: id, attempt, offset: from });
     }
 
     /// Everything that may begin now.
@@ -509,7 +515,7 @@ impl Machine {
             partition.again_from_committed(attempt);
             let offset = partition.committed;
             self.commands.push_back(Command::Forget { partition: id });
-            self.commands.push_back(Command::Start { partition: id, offset });
+            self.commands.push_back(Command::Start { partition: id, attempt, offset });
         }
     }
 

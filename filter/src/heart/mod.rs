@@ -28,8 +28,6 @@ pub struct Settings {
     pub config: FilterConfig,
     /// The configured sites.
     pub sites: Sites,
-    /// The name of the topic that is read, for `views.dead`.
-    pub source_topic: String,
     /// The condition of the protocol that is left out, to show that the simulation notices.
     #[cfg(test)]
     pub(crate) broken: Option<sim::Broken>,
@@ -37,11 +35,10 @@ pub struct Settings {
 
 impl Settings {
     /// The settings of a process.
-    pub fn new(config: FilterConfig, sites: Sites, source_topic: impl Into<String>) -> Self {
+    pub fn new(config: FilterConfig, sites: Sites) -> Self {
         Self {
             config,
             sites,
-            source_topic: source_topic.into(),
             #[cfg(test)]
             broken: None,
         }

@@ -49,9 +49,8 @@ mod tests {
 
     #[test]
     fn a_slice_of_another_length_is_the_last_that_it_covers() {
-        let settings = |slice_s| {
-            Settings::new(FilterConfig { slice_s, ..FilterConfig::default() }, Sites::default(), "views")
-        };
+        let settings =
+            |slice_s| Settings::new(FilterConfig { slice_s, ..FilterConfig::default() }, Sites::default());
         // Seconds 7,200 to 10,799.
         let note = Note { slice: 2, slice_s: 3_600 };
         assert_eq!(note.slice_now(&settings(3_600)), 2);

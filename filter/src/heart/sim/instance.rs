@@ -175,7 +175,7 @@ impl Instance {
                 Command::AskGroup { partition, attempt } => {
                     self.ask(Request::AskGroup { partition, attempt }, sent);
                 }
-                Command::Start { partition, offset } => _ = self.readers.insert(partition, offset),
+                Command::Start { partition, offset, .. } => _ = self.readers.insert(partition, offset),
                 Command::Lookup { partition, attempt, at_least, at_most, slice, keys } => {
                     let bounds = (at_least, at_most);
                     self.ask(Request::Lookup { partition, attempt, bounds, slice, keys }, sent);

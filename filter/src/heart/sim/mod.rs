@@ -61,7 +61,7 @@ fn settings(broken: Option<Broken>) -> Arc<Settings> {
     };
     let sites: Sites = [(SiteId::new("s").unwrap(), SiteRules { window_s: WINDOW_S })].into_iter().collect();
     assert_eq!(config.faults(&sites), []);
-    let mut settings = Settings::new(config, sites, "views");
+    let mut settings = Settings::new(config, sites);
     settings.broken = broken;
     Arc::new(settings)
 }

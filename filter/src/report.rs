@@ -1,0 +1,115 @@
+//! What the heart tells, as log lines, metrics and readiness.
+
+use crate::heart::{Cause, Notice};
+use crate::metrics::FilterMetrics;
+use onlooker_stage::{Component, Problems};
+use std::collections::BTreeMap;
+
+/// Sides of a partition.
+const REFUSED: &str = "refused";
+const GROUP: &str = "group";
+const REBUILDING: &str = "rebuilding";
+
+pub(crate) struct Reporter {
+    pub(crate) metrics: FilterMetrics,
+    /// The partitions' readiness.
+    problems: Problems,
+    /// Partitions that stand still, with what was said about each.
+    refused: BTreeMap<i32, String>,
+}
+
+impl Reporter {
+    pub(crate) fn new(metrics: FilterMetrics, component: Component) -> Self {
+        Self { metrics, problems: Problems::new(component), refused: BTreeMap::new() }
+    }
+
+    /// The group has answered: without a partition there is nothing the matter either.
+    pub(crate) fn assigned(&self, partitions: &[i32]) {
+        tracing::info!(?partitions, "partitions assigned");
+        self.problems.clear((-1, ""));
+    }
+
+    pub(crate) fn take(&mut self, notice: Notice) {
+        match notice {
+            Notice::Sync { partition, cause } => self.sync(partition, cause),
+            Notice::Running { partition, from, emit_from } => {
+                tracing::info!(partition, from, emit_from, "partition runs");
+                self.settled(partition);
+            }
+            Notice::Rebuilding { partition, offset } => {
+                tracing::warn!(partition, offset, "dedup state is gone, it is rebuilt from verdicts");
+                self.metrics.rebuilds.increment(1);
+                self.problems.set((partition, REBUILDING), "the dedup state is being rebuilt from verdicts");
+            }
+            Notice::Refused { partition, why } => {
+                let why = format!("partition {partition}: {why}");
+                // It is tried again every few seconds: the log hears of it once.
+                if self.refused.get(&partition) != Some(&why) {
+                    tracing::error!(
+                        partition,
+                        reason = why,
+                        "partition stands still until a person has looked"
+                    );
+                    self.problems.set((partition, REFUSED), why.clone());
+                    self.refused.insert(partition, why);
+                }
+                self.gauge();
+            }
+            Notice::Lost { partition, from, to } => {
+                let records = to.saturating_sub(from).max(0).cast_unsigned();
+                tracing::error!(
+                    partition,
+                    from,
+                    to,
+                    records,
+                    "records were removed by retention before they were judged, going on at the first that is left"
+                );
+                self.metrics.lost_records.increment(records);
+            }
+            Notice::Committed { partition, offset, tally } => {
+                tracing::trace!(partition, offset, records = tally.records(), "verdicts committed");
+                self.metrics.committed(partition, &tally);
+            }
+            Notice::Revoked { partition } => {
+                tracing::info!(partition, "partition revoked");
+                self.metrics.clear(partition);
+                self.problems.clear_partition(partition);
+                self.refused.remove(&partition);
+                self.gauge();
+            }
+        }
+    }
+
+    /// A transaction that somebody left open, or servers that are away, keep the committed offset from being read.
+    pub(crate) fn group_waits(&self, partition: i32, waits: bool) {
+        if waits {
+            self.problems.set((partition, GROUP), "waiting for the committed offset");
+        } else {
+            self.problems.clear((partition, GROUP));
+        }
+    }
+
+    fn sync(&self, partition: i32, cause: Cause) {
+        self.metrics.syncs.get(cause).increment(1);
+        match cause {
+            Cause::Assigned | Cause::Refused => {
+                tracing::debug!(partition, cause = cause.as_str(), "synchronising")
+            }
+            _ => tracing::warn!(partition, cause = cause.as_str(), "in doubt, synchronising"),
+        }
+    }
+
+    fn settled(&mut self, partition: i32) {
+        self.problems.clear((partition, REBUILDING));
+        self.problems.clear((partition, REFUSED));
+        if self.refused.remove(&partition).is_some() {
+            tracing::info!(partition, "partition is no longer refused");
+        }
+        self.gauge();
+    }
+
+    fn gauge(&self) {
+        #[expect(clippy::cast_precision_loss, reason = "a gauge of a few partitions")]
+        self.metrics.refused_partitions.set(self.refused.len() as f64);
+    }
+}
