@@ -1,5 +1,7 @@
 //! What is a call of cargo with the right arguments.
 
+use std::env;
+use std::path::Path;
 use std::process::Command;
 use std::thread::available_parallelism;
 
@@ -76,8 +78,15 @@ fn selection(package: Option<&str>) -> Vec<&str> {
 pub(crate) fn bench(bench: &Bench) -> Result<()> {
     install::for_builds()?;
     install::for_servers()?;
-    let arguments: Vec<&str> = bench.arguments.iter().map(String::as_str).collect();
-    cargo(&[&["run", "--release", "--package", "onlooker-bench", "--"], &arguments[..]].concat())
+    // Together, so that what is measured is what stands in the tree, and librdkafka is built once.
+    let packages = ["--package", "onlooker", "--package", "onlooker-bench"];
+    cargo(&[&["build", "--release", "--features", FEATURES], &packages[..]].concat())?;
+    // This program lies in target/debug.
+    let target = env::current_exe()?;
+    let target = target.ancestors().nth(2).context("this program lies in no target folder")?;
+    let mut command = Command::new(target.join("release/onlooker-bench"));
+    command.args(&bench.arguments);
+    run(command)
 }
 
 fn cargo(arguments: &[&str]) -> Result<()> {
@@ -87,10 +96,12 @@ fn cargo(arguments: &[&str]) -> Result<()> {
 }
 
 fn run(mut command: Command) -> Result<()> {
-    let status = command.current_dir(workspace()).status().context("cannot run cargo")?;
+    let status = command.current_dir(workspace()).status();
+    let status = status.with_context(|| format!("cannot run {}", command.get_program().display()))?;
     if !status.success() {
         let arguments: Vec<_> = command.get_args().map(|a| a.to_string_lossy()).collect();
-        bail!("cargo {} ended with {status}", arguments.join(" "));
+        let program = Path::new(command.get_program()).file_name().unwrap_or_default();
+        bail!("{} {} ended with {status}", program.display(), arguments.join(" "));
     }
     Ok(())
 }
