@@ -169,11 +169,6 @@ impl Heart {
         }
     }
 
-    /// Where the store stands, as far as known.
-    pub(crate) fn position(&self) -> i64 {
-        self.from
-    }
-
     /// Keys that are remembered.
     pub(crate) fn known_keys(&self) -> usize {
         self.known.len()
@@ -318,12 +313,12 @@ impl Heart {
 
     /// Everything that was known rests on an unbroken chain of the heart's own steps. It is broken.
     fn doubt(&mut self) -> State {
-        match self.fault {
-            #[cfg(test)]
-            Fault::KeepNumbersAtGap => self.known.forget_registers(),
-            #[cfg(test)]
-            Fault::KeepRegistersAtGap => self.known.forget_numbers(),
-            _ => self.known.forget(),
+        if self.fault == Fault::KeepNumbersAtGap {
+            self.known.forget_registers();
+        } else if self.fault == Fault::KeepRegistersAtGap {
+            self.known.forget_numbers();
+        } else {
+            self.known.forget();
         }
         // What is in after a loss is older than what was.
         self.as_of_ms = 0;

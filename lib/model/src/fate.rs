@@ -23,6 +23,7 @@ type Judge = Box<dyn FnMut(&'static str, i32) -> Fate + Send>;
 struct Inner {
     judge: Judge,
     asked: Vec<(&'static str, i32)>,
+    keys_read: usize,
 }
 
 /// Decides about requests, and writes them down. Clones share it.
@@ -31,7 +32,11 @@ pub struct Journal(Arc<Mutex<Inner>>);
 
 impl Default for Journal {
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(Inner { judge: Box::new(|_, _| Fate::Well), asked: Vec::new() })))
+        Self(Arc::new(Mutex::new(Inner {
+            judge: Box::new(|_, _| Fate::Well),
+            asked: Vec::new(),
+            keys_read: 0,
+        })))
     }
 }
 
@@ -63,6 +68,15 @@ impl Journal {
     /// Forgets what was asked.
     pub fn clear(&self) {
         self.with(|inner| inner.asked.clear());
+    }
+
+    /// How many keys were read from the archive, ever.
+    pub fn keys_read(&self) -> usize {
+        self.with(|inner| inner.keys_read)
+    }
+
+    pub(crate) fn count_keys(&self, keys: usize) {
+        self.with(|inner| inner.keys_read += keys);
     }
 
     pub(crate) fn fate(&self, method: &'static str, partition: i32) -> Fate {

@@ -220,6 +220,7 @@ impl ArchivePort {
 impl ports::Archive for ArchivePort {
     async fn read(&self, keys: &[CountKey]) -> Result<Vec<Archived>, PortError> {
         let keys = keys.to_vec();
+        self.journal.count_keys(keys.len());
         self.ask("read", -1, move |a| keys.iter().map(|key| a.read(key)).collect()).await
     }
 
