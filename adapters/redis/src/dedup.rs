@@ -154,8 +154,6 @@ impl DedupStore for RedisDedup {
         let answer = reader.array(self.client.script(names.slot(), &CLAIM, &call).await?)?;
         match answer.as_slice() {
             [Value::Int(0)] => Ok(ClaimOutcome::Done),
-            // A Lua array ends before its first nil.
-            [Value::Int(1)] => Ok(ClaimOutcome::Gap(None)),
             [Value::Int(1), offset, slice] => state(reader, offset, slice).map(ClaimOutcome::Gap),
             _ => Err(reader.wrong(&Value::Array(answer))),
         }

@@ -88,9 +88,7 @@ impl RedisCounters {
         };
         match answer.as_slice() {
             [Value::Int(0)] => Ok(ApplyOutcome::Done),
-            // A Lua array ends before its first nil.
-            [Value::Int(1)] => Ok(ApplyOutcome::Gap(None)),
-            [Value::Int(1), at] => reader.number(at).map(|at| ApplyOutcome::Gap(Some(at))),
+            [Value::Int(1), at] => reader.maybe_number(at).map(ApplyOutcome::Gap),
             [Value::Int(2), positions @ ..] => indices(positions).map(ApplyOutcome::Missing),
             [Value::Int(3), positions @ ..] => indices(positions).map(ApplyOutcome::Corrupt),
             _ => Err(reader.wrong(&Value::Array(answer))),

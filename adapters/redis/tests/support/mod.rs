@@ -6,6 +6,9 @@
 use onlooker_redis::RedisConfig;
 use onlooker_testkit::redis::{RedisCluster, RedisServer};
 
+/// Far beyond what anything takes, on a machine that does other things too.
+const PATIENT_MS: u64 = 30_000;
+
 enum Servers {
     One(RedisServer),
     Cluster(RedisCluster),
@@ -19,7 +22,10 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn of(server: RedisServer) -> Self {
-        let config = RedisConfig::single("127.0.0.1", server.port());
+        let config = RedisConfig {
+            response_timeout_ms: PATIENT_MS,
+            ..RedisConfig::single("127.0.0.1", server.port())
+        };
         Self { servers: Servers::One(server), config }
     }
 
@@ -30,7 +36,8 @@ impl Bench {
     pub(crate) fn cluster() -> Self {
         let cluster = RedisCluster::start().unwrap();
         let nodes = cluster.nodes().iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
-        let config = RedisConfig { nodes, cluster: true, ..RedisConfig::default() };
+        let config =
+            RedisConfig { nodes, cluster: true, response_timeout_ms: PATIENT_MS, ..RedisConfig::default() };
         Self { servers: Servers::Cluster(cluster), config }
     }
 
@@ -42,6 +49,31 @@ impl Bench {
         match &self.servers {
             Servers::One(server) => std::slice::from_ref(server),
             Servers::Cluster(cluster) => cluster.nodes(),
+        }
+    }
+
+    /// A connection to each node, by a plain client.
+    fn by_hand(&self) -> impl Iterator<Item = redis::Connection> {
+        self.nodes().iter().map(|node| redis::Client::open(node.url()).unwrap().get_connection().unwrap())
+    }
+
+    /// Does something with every key whose name holds this text, on the node that has it.
+    pub(crate) fn for_keys(&self, part: &[u8], mut act: impl FnMut(&mut redis::Connection, &[u8])) {
+        for mut connection in self.by_hand() {
+            let keys: Vec<Vec<u8>> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();
+            for key in keys.iter().filter(|key| key.windows(part.len()).any(|window| window == part)) {
+                act(&mut connection, key);
+            }
+        }
+    }
+
+    /// What Redis does under pressure, at once: whatever has a time to live goes.
+    pub(crate) fn evict(&self) {
+        let script = "for _, key in ipairs(redis.call('KEYS', '*')) do
+                          if redis.call('PTTL', key) >= 0 then redis.call('DEL', key) end
+                      end";
+        for mut connection in self.by_hand() {
+            redis::cmd("EVAL").arg(script).arg(0).exec(&mut connection).unwrap();
         }
     }
 
