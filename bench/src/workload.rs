@@ -178,7 +178,7 @@ pub(crate) fn json(look: Look, number: u64) -> String {
 /// The same of any item, with the client's own id for it.
 pub(crate) fn json_of(item: &str, id: &str, viewer: u32) -> String {
     format!(
-        r#"{{"site":"{SITE}","item":"{item}","id":"{id}","session":"session-{viewer:08}","referrer":"https://www.example.org/news"}}"#
+        r#"{{"site":"{SITE}","item":"{item}","id":"{id}","session":"session-{viewer:08}","referrer":"https://www.example.org/news/2026/11"}}"#
     )
 }
 
