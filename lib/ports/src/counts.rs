@@ -233,6 +233,19 @@ pub struct PartitionState {
     pub whole_at: i64,
 }
 
+impl PartitionState {
+    /// What holds of something that was read between two looks at its partition: the lower offset and time, and a loss
+    /// if either look saw one. None: everything was lost, before or meanwhile.
+    pub fn weaker(one: Option<Self>, other: Option<Self>) -> Option<Self> {
+        let (one, other) = (one?, other?);
+        Some(Self {
+            applied: one.applied.min(other.applied),
+            as_of_ms: one.as_of_ms.min(other.as_of_ms),
+            whole_at: one.whole_at.max(other.whole_at),
+        })
+    }
+}
+
 /// What a reader finds for one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadCount {
@@ -272,6 +285,28 @@ pub trait CountReader: Send + Sync + 'static {
         keys: &[(i32, CountKey)],
         bytes: bool,
     ) -> impl Future<Output = Result<Vec<ReadCount>, PortError>> + Send;
+
+    /// `read`, with how each key's partition stood around it: looked at before and after, so that a count which is lower
+    /// after a loss is never taken for a whole one.
+    fn read_with_states(
+        &self,
+        keys: &[(i32, CountKey)],
+        bytes: bool,
+    ) -> impl Future<Output = Result<Vec<(ReadCount, Option<PartitionState>)>, PortError>> + Send {
+        async move {
+            let mut partitions: Vec<i32> = keys.iter().map(|(partition, _)| *partition).collect();
+            partitions.sort_unstable();
+            partitions.dedup();
+            let before = self.states(&partitions).await?;
+            let counts = self.read(keys, bytes).await?;
+            let after = self.states(&partitions).await?;
+            let state = |partition: &i32| {
+                let at = partitions.binary_search(partition).ok()?;
+                PartitionState::weaker(*before.get(at)?, *after.get(at)?)
+            };
+            Ok(counts.into_iter().zip(keys).map(|(count, (partition, _))| (count, state(partition))).collect())
+        }
+    }
 
     /// Asks for keys to be restored. The set is bounded (further wishes are dropped) and expires.
     fn want(&self, keys: &[(i32, CountKey)]) -> impl Future<Output = Result<(), PortError>> + Send;
