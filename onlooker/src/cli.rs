@@ -1,43 +1,123 @@
 //! The command line.
 
-use clap::{Parser, Subcommand};
+use crate::config::{Config, Layers, masked};
+use crate::roles::{self, Role};
+use crate::{get, import, wiring};
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Counts who is looking: how many different people saw an item, and how many views exactly.
 #[derive(Debug, Parser)]
 #[command(name = "onlooker", version, max_term_width = 100)]
 struct Cli {
+    #[command(flatten)]
+    configuration: Configuration,
     #[command(subcommand)]
     command: Command,
 }
 
+/// Where the configuration comes from: defaults, then the file, then the environment
+/// (ONLOOKER_SECTION__KEY=value), then --set.
+#[derive(Debug, Args)]
+struct Configuration {
+    /// The configuration file (TOML)
+    #[arg(long, short, global = true, env = "ONLOOKER_CONFIG")]
+    config: Option<PathBuf>,
+    /// Sets one key, e.g. --set collector.listen=0.0.0.0:8080; may be repeated
+    #[arg(long = "set", global = true, value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
+}
+
 #[derive(Debug, Subcommand)]
 enum Command {
-    Import(crate::import::ImportArgs),
-    Get(crate::get::GetArgs),
+    /// Takes views in over HTTP and appends them to the log
+    Collector,
+    /// Judges every view once
+    Filter,
+    /// Adds counted views to sketches and numbers
+    Counter,
+    /// Copies what changed into the archive
+    Flusher,
+    /// Serves counts over HTTP
+    CountsApi,
+    Topics(wiring::TopicsArgs),
+    Schema(wiring::SchemaArgs),
+    /// Shows or checks the configuration
+    Config {
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+    Import(import::ImportArgs),
+    Get(get::GetArgs),
+}
+
+#[derive(Debug, Clone, Copy, Subcommand)]
+enum ConfigCommand {
+    /// Prints what differs from the defaults, after all layers; secrets are masked
+    Print,
+    /// Reports every fault at once; contacts no server
+    Check,
 }
 
 /// Parses the arguments and runs the command. Exit codes: 0 done, 1 failed, 2 wrong usage.
 pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
     let env: Vec<(String, String)> = std::env::vars().collect();
-    let result = async_main(|| async {
-        match cli.command {
-            Command::Import(args) => crate::import::run(args, &env).await,
-            Command::Get(args) => crate::get::run(args).await,
-        }
-    });
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&error.into()),
+    };
+    let result = runtime.block_on(run(cli, &env));
+    // A client that still waits for a server must not hold the end up.
+    runtime.shutdown_background();
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("onlooker: {error:#}");
-            ExitCode::FAILURE
-        }
+        Err(error) => fail(&error),
     }
 }
 
-fn async_main<F: Future<Output = anyhow::Result<()>>>(run: impl FnOnce() -> F) -> anyhow::Result<()> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(run())
+fn fail(error: &anyhow::Error) -> ExitCode {
+    eprintln!("onlooker: {error:#}");
+    ExitCode::FAILURE
+}
+
+async fn run(cli: Cli, env: &[(String, String)]) -> Result<()> {
+    let role = match cli.command {
+        Command::Import(args) => return import::run(args, env).await,
+        Command::Get(args) => return get::run(args).await,
+        Command::Config { command } => return show(command, &cli.configuration, env),
+        Command::Topics(args) => return wiring::topics(args, &load(&cli.configuration, env)?).await,
+        Command::Schema(args) => return wiring::schema(args, &load(&cli.configuration, env)?).await,
+        Command::Collector => Role::Collector,
+        Command::Filter => Role::Filter,
+        Command::Counter => Role::Counter,
+        Command::Flusher => Role::Flusher,
+        Command::CountsApi => Role::CountsApi,
+    };
+    roles::run(role, load(&cli.configuration, env)?).await
+}
+
+fn layers(from: &Configuration, env: &[(String, String)]) -> Result<Layers> {
+    Ok(Layers::load(from.config.as_deref(), env, &from.set)?)
+}
+
+fn load(from: &Configuration, env: &[(String, String)]) -> Result<Config> {
+    Ok(Config::read(&layers(from, env)?)?)
+}
+
+fn show(command: ConfigCommand, from: &Configuration, env: &[(String, String)]) -> Result<()> {
+    let layers = layers(from, env)?;
+    match command {
+        ConfigCommand::Print => print!("{}", toml::to_string_pretty(&masked(&layers.tree))?),
+        ConfigCommand::Check => {}
+    }
+    Config::read(&layers)?;
+    if matches!(command, ConfigCommand::Check) {
+        println!("the configuration is well formed");
+    }
+    Ok(())
 }
 
 #[cfg(test)]

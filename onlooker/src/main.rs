@@ -4,6 +4,8 @@ mod cli;
 mod config;
 mod get;
 mod import;
+mod roles;
+mod wiring;
 
 use std::process::ExitCode;
 

@@ -4,7 +4,8 @@
 //! `config print` see exactly what a process would.
 
 mod layers;
+mod model;
 mod read;
 
-pub(crate) use layers::{Layers, MASK, masked};
-pub(crate) use read::{Fault, Faults};
+pub(crate) use layers::{Layers, masked};
+pub(crate) use model::Config;

@@ -1,0 +1,122 @@
+//! Opens each room's ports, and asks every server once whether it lets us in and is what the protocols rest on.
+//!
+//! A wrong password, certificate or setting ends the process at once, by name. A server that is away does not: the room
+//! starts, says so on its readiness, and goes on by itself when the server is back.
+
+use crate::config::Config;
+use anyhow::Result;
+use onlooker_counter::CounterPorts;
+use onlooker_filter::FilterPorts;
+use onlooker_flusher::FlusherPorts;
+use onlooker_kafka::{KafkaHistory, KafkaReader, KafkaTransactor, KafkaWriter, admin, check_login};
+use onlooker_ports::{PortError, Topic};
+use onlooker_redis::{Client, Layout, RedisCounters, RedisDedup, RedisReader, Role};
+use onlooker_scylla::ScyllaArchive;
+use onlooker_stage::Backoff;
+use std::time::Duration;
+
+/// Passes what waiting can put right, with a warning.
+fn settled<T>(result: Result<T, PortError>) -> Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.is_transient() => {
+            tracing::warn!(%error, "a server is away at the start");
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn warn_all(warnings: Option<Vec<String>>) {
+    for warning in warnings.unwrap_or_default() {
+        tracing::warn!(warning, "a setting is not what it should be");
+    }
+}
+
+fn layout(config: &Config) -> Result<Layout> {
+    Ok(Layout::new(&config.layout.generation, config.layout.partitions)?)
+}
+
+/// The collector's log.
+pub(crate) async fn collector_log(config: &Config) -> Result<KafkaWriter> {
+    settled(check_login(&config.kafka).await)?;
+    Ok(KafkaWriter::open(&config.kafka)?)
+}
+
+/// The filter's ports.
+pub(crate) async fn filter_ports(
+    config: &Config,
+) -> Result<FilterPorts<KafkaReader, KafkaTransactor, KafkaHistory, RedisDedup>> {
+    settled(check_login(&config.kafka).await)?;
+    let dedup = RedisDedup::new(Client::new(Role::Dedup, &config.dedup)?, layout(config)?);
+    warn_all(settled(dedup.check().await)?);
+    Ok(FilterPorts {
+        reader: KafkaReader::open(&config.kafka, Topic::Views, &config.kafka.groups.filter)?,
+        transactor: KafkaTransactor::open(&config.kafka, Topic::Views)?,
+        history: KafkaHistory::new(&config.kafka),
+        dedup,
+    })
+}
+
+async fn counters(config: &Config) -> Result<RedisCounters> {
+    let counts = RedisCounters::new(Client::new(Role::Counters, &config.counters)?, layout(config)?);
+    warn_all(settled(counts.check().await)?);
+    Ok(counts)
+}
+
+async fn archive(config: &Config) -> Result<ScyllaArchive> {
+    let archive = ScyllaArchive::new(&config.archive, &config.layout.generation)?;
+    settled(archive.connect().await)?;
+    Ok(archive)
+}
+
+/// The counter's ports.
+pub(crate) async fn counter_ports(
+    config: &Config,
+) -> Result<CounterPorts<KafkaReader, RedisCounters, ScyllaArchive, KafkaWriter>> {
+    settled(check_login(&config.kafka).await)?;
+    Ok(CounterPorts {
+        counts: counters(config).await?,
+        archive: archive(config).await?,
+        reader: KafkaReader::open(&config.kafka, Topic::Counted, &config.kafka.groups.counter)?,
+        dead: KafkaWriter::open(&config.kafka)?,
+    })
+}
+
+/// Asks until both servers answer whether the topic still is the log that the archive knows. Returns only if it is not:
+/// offsets of a topic that was deleted and made again mean other records.
+pub(crate) async fn watch_log(config: Config) -> anyhow::Error {
+    let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
+    loop {
+        match check_log(&config).await {
+            Ok(()) => return std::future::pending().await,
+            Err(error) if error.is_transient() => tokio::time::sleep(backoff.next_delay()).await,
+            Err(error) => return error.into(),
+        }
+    }
+}
+
+async fn check_log(config: &Config) -> Result<(), PortError> {
+    let misconfigured = |detail: String| PortError::Misconfigured { server: "archive", detail };
+    let archive = ScyllaArchive::new(&config.archive, &config.layout.generation)
+        .map_err(|error| misconfigured(error.to_string()))?;
+    let id = admin::topic_id(&config.kafka, Topic::Counted).await?;
+    archive.claim_log(&id, config.layout.partitions).await
+}
+
+/// The flusher's ports.
+pub(crate) async fn flusher_ports(config: &Config) -> Result<FlusherPorts<RedisCounters, ScyllaArchive>> {
+    Ok(FlusherPorts {
+        counts: counters(config).await?,
+        archive: archive(config).await?,
+        partitions: config.layout.partitions,
+    })
+}
+
+/// The counts API's port.
+pub(crate) async fn counts_reader(config: &Config) -> Result<RedisReader> {
+    let client = Client::new(Role::Counters, &config.counters)?;
+    let reader = RedisReader::new(client);
+    settled(onlooker_ports::CountReader::partitions(&reader).await)?;
+    Ok(reader)
+}

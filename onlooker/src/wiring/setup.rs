@@ -1,0 +1,129 @@
+//! Topics and tables: created and checked, as often as one likes.
+
+use crate::config::Config;
+use anyhow::{Context, Result, bail};
+use onlooker_kafka::admin::{WantedTopic, apply_topics, commit_start, topic_id};
+use onlooker_ports::Topic;
+use onlooker_scylla::ScyllaArchive;
+
+/// Creates and checks the topics
+#[derive(Debug, clap::Args)]
+pub(crate) struct TopicsArgs {
+    #[command(subcommand)]
+    command: TopicsCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum TopicsCommand {
+    /// Creates what is missing, and says where the rest differs
+    Apply {
+        /// Put settings right that can be changed without moving data
+        #[arg(long)]
+        fix: bool,
+        /// Let the groups begin at offset 0 where they have no committed offset, on topics that existed before. A group
+        /// that lost its offsets would count again what it had counted
+        #[arg(long)]
+        start_groups: bool,
+    },
+}
+
+pub(crate) async fn topics(args: TopicsArgs, config: &Config) -> Result<()> {
+    let TopicsCommand::Apply { fix, start_groups } = args.command;
+    let specs = onlooker_schemas::topics::topics()?;
+    let roles = [
+        (Topic::Views, specs.views),
+        (Topic::Counted, specs.counted),
+        (Topic::Ignored, specs.ignored),
+        (Topic::Dead, specs.dead),
+    ];
+    let wanted = roles.map(|(topic, mut spec)| {
+        if matches!(topic, Topic::Views | Topic::Counted) {
+            spec.partitions = config.layout.partitions;
+        }
+        if let Some(replication) = config.topics.replication {
+            spec.replication = replication;
+        }
+        WantedTopic { topic, spec }
+    });
+    let reports = apply_topics(&config.kafka, &wanted, fix).await?;
+    let mut differs = false;
+    for report in &reports {
+        let state = match (report.created, report.drift.is_empty()) {
+            (true, _) => "created",
+            (false, true) => "as it should be",
+            (false, false) => "differs",
+        };
+        println!("topic {}: {state}", report.name);
+        for drift in &report.drift {
+            println!("  {drift}");
+            differs |= !drift.fixed;
+        }
+    }
+    let groups =
+        [(Topic::Views, &config.kafka.groups.filter), (Topic::Counted, &config.kafka.groups.counter)];
+    for (topic, group) in groups {
+        let name = config.kafka.topics.get(topic);
+        let created = reports.iter().any(|r| r.name == name && r.created);
+        if created || start_groups {
+            let begun = commit_start(&config.kafka, topic, group)
+                .await
+                .with_context(|| format!("group {group} could not be started; stop its members first"))?;
+            println!("group {group}: {} partitions of {name} begin at offset 0", begun.len());
+        }
+    }
+    if differs {
+        bail!("some topics differ from what they should be");
+    }
+    Ok(())
+}
+
+/// Creates and checks the archive's tables
+#[derive(Debug, clap::Args)]
+pub(crate) struct SchemaArgs {
+    #[command(subcommand)]
+    command: SchemaCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum SchemaCommand {
+    /// Creates what is missing, says where the rest differs, and notes which topic the log is
+    Apply,
+    /// Says where tables are missing or differ, and changes nothing
+    Check,
+}
+
+pub(crate) async fn schema(args: SchemaArgs, config: &Config) -> Result<()> {
+    let apply = matches!(args.command, SchemaCommand::Apply);
+    let report = if apply {
+        onlooker_scylla::apply(&config.archive).await?
+    } else {
+        onlooker_scylla::check(&config.archive).await?
+    };
+    for name in &report.created {
+        println!("created {name}");
+    }
+    for drift in &report.drift {
+        println!("{} {drift}", if drift.breaks { "error:" } else { "note:" });
+    }
+    if report.created.is_empty() && report.drift.is_empty() {
+        println!("all tables are as they should be");
+    }
+    if report.is_broken() {
+        bail!("the archive's tables are not what they should be");
+    }
+    if apply {
+        claim(config, &ScyllaArchive::new(&config.archive, &config.layout.generation)?).await?;
+    }
+    Ok(())
+}
+
+/// Ties the log's name to the topic that it is: a topic that was deleted and made again is another log, whatever its
+/// name.
+pub(crate) async fn claim(config: &Config, archive: &ScyllaArchive) -> Result<()> {
+    let id = topic_id(&config.kafka, Topic::Counted)
+        .await
+        .context("run `onlooker topics apply` before `onlooker schema apply`")?;
+    archive.claim_log(&id, config.layout.partitions).await?;
+    println!("log {}: topic {id} with {} partitions", config.layout.generation, config.layout.partitions);
+    Ok(())
+}

@@ -1,0 +1,9 @@
+//! The whole system on real Kafka, Redis and Cassandra, seen from outside: requests go in over HTTP, and what is checked
+//! is what the servers hold.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod doors;
+mod faults;
+mod flows;
+mod logs;
+mod support;
