@@ -55,6 +55,8 @@ impl FetchThread {
             let shared = Arc::clone(&self.shared);
             let mut state = shared.state();
             if state.closing {
+                // Whoever waits for one learns that nobody will do it.
+                state.orders.clear();
                 return;
             }
             while let Some(order) = state.orders.pop_front() {

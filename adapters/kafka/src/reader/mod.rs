@@ -102,7 +102,13 @@ impl KafkaReader {
         order: impl FnOnce(oneshot::Sender<Result<(), PortError>>) -> Order,
     ) -> Result<(), PortError> {
         let (done, outcome) = oneshot::channel();
-        self.shared.state().orders.push_back(order(done));
+        {
+            let mut state = self.shared.state();
+            if state.closing {
+                return Err(failed("the reader is closed"));
+            }
+            state.orders.push_back(order(done));
+        }
         self.wake_fetch();
         outcome.await.unwrap_or_else(|_| Err(failed("the reader is closed")))
     }

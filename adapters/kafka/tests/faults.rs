@@ -1,0 +1,261 @@
+//! What happens when the broker is away, slow, or comes back; each with a broker of its own.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use onlooker_kafka::{KafkaConfig, KafkaReader, KafkaTransactor, KafkaWriter};
+use onlooker_ports::conformance::log::LogUnderTest;
+use onlooker_ports::{
+    CommitError, GroupEvent, GroupReader, LogWriter, OutgoingBatch, PortError, Position, Topic, Transactor,
+};
+use onlooker_testkit::kafka::KafkaServer;
+use onlooker_testkit::wait_until_async;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use support::{KafkaLog, config};
+
+const SOON: Duration = Duration::from_secs(60);
+const TICK: Duration = Duration::from_millis(100);
+
+fn one(topic: Topic, key: &str, value: &str) -> OutgoingBatch {
+    let mut batch = OutgoingBatch::default();
+    batch.push(topic, key.as_bytes(), value.as_bytes());
+    batch
+}
+
+/// A member that keeps all values it was given, and what the partitions' positions are.
+struct Collector {
+    reader: KafkaReader,
+    values: Vec<String>,
+    next: BTreeMap<i32, i64>,
+    errors: Vec<PortError>,
+}
+
+impl Collector {
+    fn new(reader: KafkaReader) -> Self {
+        Self { reader, values: Vec::new(), next: BTreeMap::new(), errors: Vec::new() }
+    }
+
+    async fn step(&mut self) {
+        match self.reader.next(TICK).await {
+            Ok(Some(GroupEvent::Assigned { partitions, .. })) => {
+                for partition in partitions {
+                    // Goes on where it was, whoever held the partition meanwhile.
+                    let offset = self.next.get(&partition).copied().unwrap_or(0);
+                    self.reader.start(partition, offset).await.unwrap();
+                }
+            }
+            Ok(Some(GroupEvent::Records(batch))) => {
+                for record in batch.iter() {
+                    let next = self.next.entry(batch.partition).or_default();
+                    assert!(record.offset >= *next, "a record came twice");
+                    *next = record.offset + 1;
+                    let value = record.payload.map(|value| String::from_utf8_lossy(value).into_owned());
+                    self.values.push(value.unwrap_or_else(|| "null".into()));
+                }
+            }
+            Ok(_) => {}
+            Err(error) => self.errors.push(error),
+        }
+    }
+
+    async fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
+        let begun = Instant::now();
+        while !done(self) {
+            self.step().await;
+            assert!(begun.elapsed() < SOON, "waited in vain for {what}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn full_queue_is_refused_at_once_and_a_frozen_broker_in_time() {
+    let server = KafkaServer::start().unwrap();
+    let small = KafkaConfig { queue_records: 10, delivery_timeout_ms: 2_000, ..config(&server.bootstrap()) };
+    let log = KafkaLog::create(small, 2, 1).await;
+    let writer = Arc::new(log.writer().await);
+    writer.append(one(Topic::Views, "k", "before")).await.unwrap();
+    assert!(writer.is_reachable());
+    server.pause().unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    let begun = Instant::now();
+    for n in 0..1_000 {
+        let writer = Arc::clone(&writer);
+        tasks.spawn(async move {
+            let outcome = writer.append(one(Topic::Views, "k", &format!("frozen-{n}"))).await;
+            (outcome.unwrap_err(), begun.elapsed())
+        });
+    }
+    let outcomes = tasks.join_all().await;
+    let full = |error: &PortError| matches!(error, PortError::Full { .. });
+    let refused: Vec<_> = outcomes.iter().filter(|(error, _)| full(error)).collect();
+    assert_eq!(refused.len(), 990);
+    assert!(refused.iter().all(|(_, after)| *after < Duration::from_secs(1)), "at once");
+    let timed_out = outcomes.iter().filter(|(error, _)| !full(error));
+    assert!(timed_out.clone().all(|(error, _)| matches!(error, PortError::Unavailable { .. })));
+    assert!(timed_out.clone().all(|(_, after)| *after < Duration::from_secs(5)), "within the time-out");
+    assert_eq!(timed_out.count(), 10);
+    assert!(!writer.is_reachable());
+    // A batch that does not fit is refused whole, and takes nobody's place.
+    let mut large = OutgoingBatch::default();
+    (0..11).for_each(|_| large.push(Topic::Views, b"k", b"v"));
+    assert!(matches!(writer.append(large).await, Err(PortError::Full { .. })));
+    server.resume().unwrap();
+    // Found out without an append: readiness keeps them away until then.
+    wait_until_async("the broker", SOON, || async { writer.is_reachable() }).await.unwrap();
+    writer.append(one(Topic::Views, "k", "after")).await.unwrap();
+    writer.flush(Duration::from_secs(1)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everybody_goes_on_after_a_restart() {
+    let server = KafkaServer::start().unwrap();
+    let settings = KafkaConfig { delivery_timeout_ms: 3_000, ..config(&server.bootstrap()) };
+    let log = KafkaLog::create(settings, 2, 1).await;
+    let writer = Arc::new(log.writer().await);
+    let mut collector = Collector::new(log.reader(Topic::Views, "restart").await);
+    let mut acknowledged = BTreeSet::new();
+    for round in 0..3 {
+        let before = format!("before-{round}");
+        writer.append(one(Topic::Views, "k", &before)).await.unwrap();
+        acknowledged.insert(before);
+        collector.until("what was appended", |c| acknowledged.iter().all(|v| c.values.contains(v))).await;
+        server.kill().unwrap();
+        let begun = Instant::now();
+        let error = writer.append(one(Topic::Views, "k", "during")).await.unwrap_err();
+        assert!(matches!(error, PortError::Unavailable { .. }), "{error}");
+        assert!(begun.elapsed() < Duration::from_secs(8), "bounded");
+        collector.until("that it is told", |c| !c.errors.is_empty()).await;
+        assert!(collector.errors.iter().all(PortError::is_transient), "{:?}", collector.errors);
+        collector.errors.clear();
+        server.restart().unwrap();
+        let begun = Instant::now();
+        let after = format!("after-{round}");
+        while writer.append(one(Topic::Views, "k", &after)).await.is_err() {
+            assert!(begun.elapsed() < SOON, "appending works again");
+        }
+        acknowledged.insert(after);
+    }
+    collector.until("what was appended", |c| acknowledged.iter().all(|v| c.values.contains(v))).await;
+    // The frozen producer's record may be there too, but nothing twice that was acknowledged at once.
+    for value in &acknowledged {
+        let count = collector.values.iter().filter(|v| v.starts_with("before") && *v == value).count();
+        assert!(count <= 1, "{value} came {count} times");
+    }
+}
+
+/// A transaction is what it says, whatever happens to the broker meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn outcomes_of_transactions_are_true() {
+    let server = Arc::new(KafkaServer::start().unwrap());
+    let log = KafkaLog::create(config(&server.bootstrap()), 1, 1).await;
+    let mut source = log.reader(Topic::Views, "truth").await;
+    let mut membership = None;
+    let mut transactor = log.transactor(Topic::Views).await;
+    let killer = {
+        let server = Arc::clone(&server);
+        std::thread::spawn(move || {
+            for _ in 0..2 {
+                std::thread::sleep(Duration::from_millis(1_500));
+                server.kill().unwrap();
+                server.restart().unwrap();
+            }
+        })
+    };
+    let mut visible = BTreeSet::new();
+    let mut outcomes = BTreeMap::new();
+    let mut number = 0i64;
+    while !killer.is_finished() || number < 30 {
+        // A broker's restart costs the membership now and then.
+        while let Some(event) = source.next(Duration::from_millis(1)).await.unwrap_or(None) {
+            match event {
+                GroupEvent::Assigned { membership: new, .. } => membership = Some(new),
+                GroupEvent::Revoked { .. } => membership = None,
+                _ => {}
+            }
+        }
+        let Some(membership) = &membership else { continue };
+        number += 1;
+        let mut outputs = OutgoingBatch::default();
+        (0..20).for_each(|n| outputs.push(Topic::Counted, b"k", format!("{number}/{n}").as_bytes()));
+        let position = Position { partition: 0, offset: number, note: String::new() };
+        let outcome = transactor.commit(&outputs, &[position], membership).await;
+        let committed = match &outcome {
+            Ok(()) => true,
+            Err(CommitError::Aborted(_) | CommitError::Port(_)) => false,
+            Err(CommitError::Unknown(_)) => {
+                let begun = Instant::now();
+                loop {
+                    assert!(begun.elapsed() < SOON, "the committed offset is found out");
+                    if let Ok(found) = source.committed(0).await {
+                        break found.is_some_and(|found| found.offset == number);
+                    }
+                }
+            }
+        };
+        if committed {
+            visible.insert(number);
+        }
+        outcomes.insert(number, format!("{outcome:?}"));
+    }
+    killer.join().unwrap();
+    assert!(visible.len() > 10, "{outcomes:?}");
+    let mut collector = Collector::new(log.reader(Topic::Counted, "truth").await);
+    let expected = visible.len() * 20;
+    collector.until("the outputs", |c| c.values.len() >= expected).await;
+    for _ in 0..10 {
+        collector.step().await;
+    }
+    let found: BTreeSet<i64> =
+        collector.values.iter().map(|v| v.split('/').next().unwrap().parse().unwrap()).collect();
+    assert_eq!(found, visible, "{outcomes:?}");
+    assert_eq!(collector.values.len(), expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn closing_ends_in_time_without_a_broker() {
+    let server = KafkaServer::start().unwrap();
+    let log = KafkaLog::create(config(&server.bootstrap()), 1, 1).await;
+    let mut reader = Collector::new(log.reader(Topic::Views, "close").await);
+    let writer = log.writer().await;
+    writer.append(one(Topic::Views, "k", "v")).await.unwrap();
+    let transactor = log.transactor(Topic::Views).await;
+    reader.until("the record", |c| c.values.len() == 1).await;
+    server.kill().unwrap();
+    let begun = Instant::now();
+    let lost = writer.append(one(Topic::Views, "k", "v"));
+    assert!(tokio::time::timeout(TICK, lost).await.is_err());
+    assert!(writer.flush(TICK).await.is_err());
+    reader.reader.close(Duration::from_secs(2)).await;
+    assert!(reader.reader.start(0, 0).await.is_err());
+    assert!(reader.reader.committed(0).await.is_err());
+    drop((reader, writer, transactor));
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_topic_is_named_and_waited_for() {
+    let server = KafkaServer::start().unwrap();
+    let config = config(&server.bootstrap());
+    let writer = KafkaWriter::open(&config).unwrap();
+    let error = writer.append(one(Topic::Views, "k", "v")).await.unwrap_err();
+    let told = |error: &PortError| {
+        matches!(error, PortError::Misconfigured { .. }) && error.to_string().contains("topics apply")
+    };
+    assert!(told(&error), "{error}");
+    let mut reader = Collector::new(KafkaReader::open(&config, Topic::Views, "missing").unwrap());
+    reader.until("the reason", |c| c.errors.iter().any(told)).await;
+    let mut transactor = KafkaTransactor::open(&config, Topic::Views).unwrap();
+    let log = KafkaLog::create(config.clone(), 1, 1).await;
+    writer.append(one(Topic::Views, "k", "v")).await.unwrap();
+    reader.until("the record", |c| c.values == ["v"]).await;
+    let mut other = log.reader(Topic::Counted, "other").await;
+    let membership = loop {
+        if let Ok(Some(GroupEvent::Assigned { membership, .. })) = other.next(TICK).await {
+            break membership;
+        }
+    };
+    transactor.commit(&one(Topic::Counted, "k", "v"), &[], &membership).await.unwrap();
+}
