@@ -30,6 +30,8 @@ const LAYOUT_FOR: Duration = Duration::from_secs(10);
 const KEYS_A_READ: usize = 200;
 
 type Known = Option<(Instant, Arc<Namespace>)>;
+/// Where in the request a key stood, what was found, and how its partition stood around that.
+type Placed = (usize, ReadCount, Option<PartitionState>);
 
 /// Reads the counters. Cheap to clone. Finds out by itself which log they belong to.
 #[derive(Debug, Clone)]
@@ -68,16 +70,18 @@ impl RedisReader {
         Ok(Some(names))
     }
 
-    /// The keys of one partition: two round trips, the second one only for what is absent.
+    /// The keys of one partition: two round trips, the second one only for what is absent. Each looks where the partition
+    /// stands before and after everything else, in the same pipeline: a loss in between would show there.
     async fn read_partition(
         &self,
         names: &Names<'_>,
         keys: &[(usize, &CountKey)],
         bytes: bool,
-    ) -> Result<Vec<(usize, ReadCount)>, PortError> {
+    ) -> Result<Vec<Placed>, PortError> {
         let mut out = Vec::with_capacity(keys.len());
         for chunk in keys.chunks(KEYS_A_READ) {
-            let mut pipeline = Pipeline::with_capacity(2 + chunk.len());
+            let mut pipeline = Pipeline::with_capacity(4 + chunk.len());
+            pipeline.add_command(ask_state(names));
             let fields = || chunk.iter().map(|(_, key)| key.as_bytes());
             pipeline.add_command(ask_fields(&names.dirty_numbers(), fields()));
             pipeline.add_command(ask_fields(&names.totals(), fields()));
@@ -85,8 +89,10 @@ impl RedisReader {
                 // One key a command: for several, PFCOUNT merges inside the server and blocks it.
                 pipeline.cmd(if bytes { "GET" } else { "PFCOUNT" }).arg(names.sketch(key));
             }
+            pipeline.add_command(ask_state(names));
             let mut answers = self.client.pipeline(names.slot(), &pipeline).await?.into_iter();
             let reader = self.reader("HMGET");
+            let state = self.state_around(&mut answers)?;
             let mut numbers = || {
                 let answer = self.client.checked(answers.next().unwrap_or_default())?;
                 reader.array_of(answer, chunk.len())
@@ -97,11 +103,29 @@ impl RedisReader {
             {
                 let views = read_number(reader, changed, archived)?.map(|number| number.n);
                 let sketch = self.sketch(answer)?;
-                out.push((*index, ReadCount { views, sketch, known_absent: false }));
+                out.push((*index, ReadCount { views, sketch, known_absent: false }, state));
             }
         }
         self.look_for_absent(names, keys, bytes, &mut out).await?;
         Ok(out)
+    }
+
+    /// How the partition stood, by the first and the last answer of a pipeline.
+    fn state_around(
+        &self,
+        answers: &mut impl DoubleEndedIterator<Item = Value>,
+    ) -> Result<Option<PartitionState>, PortError> {
+        let before = self.state(answers.next().unwrap_or_default())?;
+        let after = self.state(answers.next_back().unwrap_or_default())?;
+        Ok(PartitionState::weaker(before, after))
+    }
+
+    fn state(&self, answer: Value) -> Result<Option<PartitionState>, PortError> {
+        let reader = self.reader("HMGET");
+        let fields = reader.array_of(self.client.checked(answer)?, 3)?;
+        let Some(applied) = reader.maybe_number(&fields[0])? else { return Ok(None) };
+        let (as_of_ms, whole_at) = (reader.number(&fields[1])?, reader.number(&fields[2])?);
+        Ok(Some(PartitionState { applied, as_of_ms, whole_at }))
     }
 
     /// What one sketch's answer says. An error of this key stays with this key.
@@ -129,24 +153,28 @@ impl RedisReader {
         names: &Names<'_>,
         keys: &[(usize, &CountKey)],
         bytes: bool,
-        out: &mut [(usize, ReadCount)],
+        out: &mut [Placed],
     ) -> Result<(), PortError> {
         let absent: Vec<usize> = (0..out.len()).filter(|i| out[*i].1.sketch.is_none()).collect();
         if absent.is_empty() {
             return Ok(());
         }
-        let mut pipeline = Pipeline::with_capacity(2 * absent.len());
+        let mut pipeline = Pipeline::with_capacity(2 + 2 * absent.len());
+        pipeline.add_command(ask_state(names));
         for i in &absent {
             // Its bytes and not whether it exists: a sketch that came back between the two questions is not 0.
             pipeline.cmd("GET").arg(names.sketch(keys[*i].1));
             pipeline.cmd("EXISTS").arg(names.absent(keys[*i].1));
         }
+        pipeline.add_command(ask_state(names));
         let mut answers = self.client.pipeline(names.slot(), &pipeline).await?.into_iter();
         let reader = self.reader("EXISTS");
+        let later = self.state_around(&mut answers)?;
         for i in absent {
             let sketch = self.sketch(answers.next().unwrap_or_default())?;
             let marked = self.client.checked(answers.next().unwrap_or_default())?;
-            let read = &mut out[i].1;
+            let (_, read, state) = &mut out[i];
+            *state = PartitionState::weaker(*state, later);
             // The mark may be older than the first view; but a view left a number, which nobody evicts.
             read.known_absent = reader.number(&marked)? == 1 && sketch.is_none() && read.views.is_none();
             read.sketch = match sketch {
@@ -156,6 +184,12 @@ impl RedisReader {
         }
         Ok(())
     }
+}
+
+fn ask_state(names: &Names<'_>) -> Cmd {
+    let mut command = Cmd::new();
+    command.arg("HMGET").arg(names.applied()).arg("offset").arg("as_of_ms").arg("whole_at");
+    command
 }
 
 fn estimate(bytes: &[u8]) -> SketchValue {
@@ -181,20 +215,23 @@ impl CountReader for RedisReader {
         let Some(names) = self.names().await? else { return Ok(vec![None; partitions.len()]) };
         let states = partitions.iter().map(|partition| async {
             let Some(names) = names.partition(*partition) else { return Ok(None) };
-            let mut command = Cmd::new();
-            command.arg("HMGET").arg(names.applied()).arg("offset").arg("as_of_ms").arg("whole_at");
-            let reader = self.reader("HMGET");
-            let fields = reader.array_of(self.client.command(names.slot(), &command).await?, 3)?;
-            let Some(applied) = reader.maybe_number(&fields[0])? else { return Ok(None) };
-            let (as_of_ms, whole_at) = (reader.number(&fields[1])?, reader.number(&fields[2])?);
-            Ok(Some(PartitionState { applied, as_of_ms, whole_at }))
+            self.state(self.client.command(names.slot(), &ask_state(&names)).await?)
         });
         try_join_all(states).await
     }
 
     async fn read(&self, keys: &[(i32, CountKey)], bytes: bool) -> Result<Vec<ReadCount>, PortError> {
+        let found = self.read_with_states(keys, bytes).await?;
+        Ok(found.into_iter().map(|(read, _)| read).collect())
+    }
+
+    async fn read_with_states(
+        &self,
+        keys: &[(i32, CountKey)],
+        bytes: bool,
+    ) -> Result<Vec<(ReadCount, Option<PartitionState>)>, PortError> {
         let nothing = ReadCount { views: None, sketch: None, known_absent: false };
-        let mut out = vec![nothing; keys.len()];
+        let mut out = vec![(nothing, None); keys.len()];
         let Some(names) = self.names().await? else { return Ok(out) };
         let groups = by_partition(keys);
         // All partitions at once: they share one connection, or have one each to their nodes.
@@ -202,8 +239,8 @@ impl CountReader for RedisReader {
             let names = names.partition(*partition)?;
             Some(async move { self.read_partition(&names, keys, bytes).await })
         });
-        for (index, read) in try_join_all(reads).await?.into_iter().flatten() {
-            out[index] = read;
+        for (index, read, state) in try_join_all(reads).await?.into_iter().flatten() {
+            out[index] = (read, state);
         }
         Ok(out)
     }

@@ -304,7 +304,11 @@ pub trait CountReader: Send + Sync + 'static {
                 let at = partitions.binary_search(partition).ok()?;
                 PartitionState::weaker(*before.get(at)?, *after.get(at)?)
             };
-            Ok(counts.into_iter().zip(keys).map(|(count, (partition, _))| (count, state(partition))).collect())
+            Ok(counts
+                .into_iter()
+                .zip(keys)
+                .map(|(count, (partition, _))| (count, state(partition)))
+                .collect())
         }
     }
 

@@ -20,6 +20,15 @@ pub async fn states_tell_when_counts_are_whole<C: CountsUnderTest>(test: &C, par
     let state = PartitionState { applied: 110, as_of_ms: 110_000, whole_at: 100 };
     assert_eq!(up(reader.states(&[partition, partition]).await), vec![Some(state); 2]);
     assert_eq!(up(reader.states(&[]).await), []);
+    // What is read comes with where its partition stood.
+    let asked =
+        [(partition, key("nobody")), (partition + 1, key("nobody")), (partition, key("nobody either"))];
+    for bytes in [true, false] {
+        let found = up(reader.read_with_states(&asked, bytes).await);
+        assert!(found.iter().all(|(read, _)| read.views.is_none() && read.sketch.is_none()));
+        let states: Vec<_> = found.into_iter().map(|(_, state)| state).collect();
+        assert_eq!(states, [Some(state), None, Some(state)]);
+    }
     // A batch without records may still say how recent the counts are.
     let mut idle = batch(110, 110);
     idle.as_of_ms = 115_000;
