@@ -6,7 +6,7 @@
 
 use crate::config::KafkaConfig;
 use crate::error::from_kafka;
-use crate::health::{Health, Watched};
+use crate::health::{Health, Watched, serve};
 use crate::native::{Message, MessageBatch, NativeQueue, NativeTopic};
 use crate::settings;
 use onlooker_ports::PortError;
@@ -121,7 +121,7 @@ impl Fetcher {
     pub(crate) fn fetch(&mut self, wait: Duration) -> bool {
         // Log lines and errors of the client come by another queue, which grows if nobody empties it.
         if self.served.is_none_or(|at| at.elapsed() >= SERVE_EVERY) {
-            while self.shared.consumer.poll(Duration::ZERO).is_some() {}
+            serve(&self.shared.consumer);
             self.served = Some(Instant::now());
         }
         self.messages.fetch(&self.shared.queue, wait);

@@ -5,6 +5,7 @@ use onlooker_ports::PortError;
 use rdkafka::ClientContext;
 use rdkafka::client::Client;
 use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{BaseConsumer, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -171,7 +172,15 @@ impl ClientContext for Watched {
     }
 }
 
-impl rdkafka::consumer::ConsumerContext for Watched {}
+impl ConsumerContext for Watched {}
+
+/// Hands what waits in a client's own queue, log lines and errors, to its callbacks.
+pub(crate) fn serve(consumer: &BaseConsumer<Watched>) {
+    // One call serves one event, and does not say whether there was one.
+    for _ in 0..32 {
+        consumer.poll(Duration::ZERO);
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -4,6 +4,7 @@ use crate::config::KafkaConfig;
 use crate::error::{failed, from_code, from_kafka, unavailable};
 use crate::fetcher::{Fetched, Fetcher};
 use crate::health::{Health, Watched};
+use crate::login;
 use crate::reader::partition_count;
 use crate::settings;
 use onlooker_ports::{Batch, BatchBuilder, PortError, Topic, VerdictHistory};
@@ -65,38 +66,30 @@ impl VerdictHistory for KafkaHistory {
 /// Asks for offsets, transactions under way included.
 struct Scout {
     consumer: BaseConsumer<Watched>,
-    health: Arc<Health>,
     topic: String,
     wait: Duration,
 }
 
 impl Scout {
     fn new(config: &KafkaConfig, topic: &str) -> Result<Self, PortError> {
-        let health = Health::new("history");
-        let settings = settings::fetcher(config, false);
-        let consumer = BaseConsumer::from_config_and_context(&settings, Watched(Arc::clone(&health)))
+        login::check(config)?;
+        let watched = Watched(Health::new("history"));
+        let consumer = BaseConsumer::from_config_and_context(&settings::fetcher(config, false), watched)
             .map_err(|error| from_kafka(&error, "making a consumer"))?;
-        Ok(Self { consumer, health, topic: topic.to_owned(), wait: config.request_timeout() })
-    }
-
-    /// A refusal is a better reason than the time-out that follows from it; it waits in the client's queue.
-    fn reason(&self, error: PortError) -> PortError {
-        while self.consumer.poll(Duration::ZERO).is_some() {}
-        self.health.permanent().unwrap_or(error)
+        Ok(Self { consumer, topic: topic.to_owned(), wait: config.request_timeout() })
     }
 
     fn partitions(&self) -> Result<std::ops::Range<i32>, PortError> {
         let metadata = self.consumer.fetch_metadata(Some(&self.topic), self.wait);
-        let metadata =
-            metadata.map_err(|e| self.reason(from_kafka(&e, format_args!("metadata of {}", self.topic))))?;
+        let metadata = metadata.map_err(|e| from_kafka(&e, format_args!("metadata of {}", self.topic)))?;
         let count = partition_count(&metadata, &self.topic)?;
         Ok(0..i32::try_from(count).unwrap_or(i32::MAX))
     }
 
     fn end(&self, partition: i32) -> Result<i64, PortError> {
         let bounds = self.consumer.fetch_watermarks(&self.topic, partition, self.wait);
-        let (_, end) = bounds
-            .map_err(|e| self.reason(from_kafka(&e, format_args!("end of {} [{partition}]", self.topic))))?;
+        let (_, end) =
+            bounds.map_err(|e| from_kafka(&e, format_args!("end of {} [{partition}]", self.topic)))?;
         Ok(end)
     }
 
@@ -105,7 +98,7 @@ impl Scout {
     /// Asked of everything that was appended: a reader of committed records alone is told "none" where the only ones
     /// are in a transaction that is about to commit.
     fn first_at(&self, partitions: &[i32], ms: i64) -> Result<BTreeMap<i32, i64>, PortError> {
-        let what = |e| self.reason(from_kafka(&e, format_args!("offsets of {} at a time", self.topic)));
+        let what = |e| from_kafka(&e, format_args!("offsets of {} at a time", self.topic));
         let mut times = TopicPartitionList::new();
         for partition in partitions {
             times.add_partition_offset(&self.topic, *partition, Offset::Offset(ms)).map_err(what)?;

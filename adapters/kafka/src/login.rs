@@ -2,7 +2,7 @@
 
 use crate::config::KafkaConfig;
 use crate::error::{failed, from_kafka};
-use crate::health::{Health, Watched};
+use crate::health::{Health, Watched, serve};
 use crate::settings;
 use onlooker_ports::PortError;
 use rdkafka::config::FromClientConfigAndContext;
@@ -31,7 +31,7 @@ pub(crate) fn check(config: &KafkaConfig) -> Result<(), PortError> {
     let begun = Instant::now();
     loop {
         let answer = consumer.fetch_metadata(Some(&config.topics.views), ROUND);
-        while consumer.poll(Duration::ZERO).is_some() {}
+        serve(&consumer);
         match answer {
             Ok(_) => return Ok(()),
             Err(error) => {
