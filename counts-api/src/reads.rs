@@ -201,3 +201,74 @@ impl<R: CountReader> Inner<R> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onlooker_event::{ItemId, ItemKey, Scope, SiteId};
+    use onlooker_ports::SketchValue;
+    use std::sync::Mutex;
+
+    /// Each item's views are the number that it is named.
+    #[derive(Default)]
+    struct Numbers {
+        reads: Arc<Mutex<Vec<usize>>>,
+    }
+
+    impl CountReader for Numbers {
+        async fn partitions(&self) -> Result<Option<u32>, PortError> {
+            Ok(Some(8))
+        }
+
+        async fn states(&self, partitions: &[i32]) -> Result<Vec<Option<PartitionState>>, PortError> {
+            Ok(vec![Some(PartitionState { applied: 1, as_of_ms: 1, whole_at: 0 }); partitions.len()])
+        }
+
+        async fn read(&self, keys: &[(i32, CountKey)], _bytes: bool) -> Result<Vec<ReadCount>, PortError> {
+            self.reads.lock().unwrap().push(keys.len());
+            tokio::task::yield_now().await;
+            let views =
+                |key: &CountKey| std::str::from_utf8(&key.item_bytes()[2..]).unwrap().parse().unwrap();
+            let read = |key| ReadCount {
+                views: Some(views(key)),
+                sketch: Some(SketchValue::Estimate(0)),
+                known_absent: false,
+            };
+            Ok(keys.iter().map(|(_, key)| read(key)).collect())
+        }
+
+        async fn want(&self, _keys: &[(i32, CountKey)]) -> Result<(), PortError> {
+            Ok(())
+        }
+    }
+
+    fn key(n: u64) -> CountKey {
+        let item = ItemKey::new(&SiteId::new("s").unwrap(), &ItemId::new(&n.to_string()).unwrap());
+        CountKey::new(Scope::All, item.as_bytes())
+    }
+
+    #[tokio::test]
+    async fn requests_that_wait_together_share_a_read_and_get_their_own() {
+        let numbers = Numbers::default();
+        let log = Arc::clone(&numbers.reads);
+        let reads = Arc::new(Reads::start(numbers, CountsApiMetrics::register()));
+        let mut asking = tokio::task::JoinSet::new();
+        for n in 0..600u64 {
+            let reads = Arc::clone(&reads);
+            asking.spawn(async move {
+                let own = [n % 50, n + 100, n % 50, n + 1_000];
+                let found = reads.estimates(own.map(key).to_vec()).await.unwrap();
+                let views: Vec<_> = found.iter().map(|(read, _)| read.views).collect();
+                assert_eq!(views, own.map(Some));
+            });
+        }
+        while let Some(done) = asking.join_next().await {
+            done.unwrap();
+        }
+        let sizes = log.lock().unwrap().clone();
+        assert!(sizes.len() < 20, "600 requests took {} reads", sizes.len());
+        assert!(sizes.iter().all(|size| *size <= KEYS_A_READ), "{sizes:?}");
+        // Each key once a read, however many asked for it.
+        assert!(sizes.iter().sum::<usize>() <= 1_200 + 50 * sizes.len(), "{sizes:?}");
+    }
+}
