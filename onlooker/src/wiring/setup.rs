@@ -3,8 +3,13 @@
 use crate::config::Config;
 use anyhow::{Context, Result, bail};
 use onlooker_kafka::admin::{WantedTopic, apply_topics, commit_start, topic_id};
-use onlooker_ports::Topic;
+use onlooker_ports::{PortError, Topic};
 use onlooker_scylla::ScyllaArchive;
+use onlooker_stage::Backoff;
+use std::time::{Duration, Instant};
+
+/// How long a new cluster may take until it serves groups.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Creates and checks the topics
 #[derive(Debug, clap::Args)]
@@ -65,7 +70,7 @@ pub(crate) async fn topics(args: TopicsArgs, config: &Config) -> Result<()> {
         let name = config.kafka.topics.get(topic);
         let created = reports.iter().any(|r| r.name == name && r.created);
         if created || start_groups {
-            let begun = commit_start(&config.kafka, topic, group)
+            let begun = start_group(config, topic, group)
                 .await
                 .with_context(|| format!("group {group} could not be started; stop its members first"))?;
             println!("group {group}: {} partitions of {name} begin at offset 0", begun.len());
@@ -75,6 +80,20 @@ pub(crate) async fn topics(args: TopicsArgs, config: &Config) -> Result<()> {
         bail!("some topics differ from what they should be");
     }
     Ok(())
+}
+
+/// A cluster that is new makes its own topics for groups and transactions first, and refuses for some seconds.
+async fn start_group(config: &Config, topic: Topic, group: &str) -> Result<Vec<i32>, PortError> {
+    let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
+    let begun = Instant::now();
+    loop {
+        match commit_start(&config.kafka, topic, group).await {
+            Err(error) if error.is_transient() && begun.elapsed() < PATIENCE => {
+                tokio::time::sleep(backoff.next_delay()).await;
+            }
+            other => return other,
+        }
+    }
 }
 
 /// Creates and checks the archive's tables

@@ -137,7 +137,6 @@ replication = 1
 [log]
 brokers = ["{}"]
 session_timeout_ms = 6000
-transaction_timeout_ms = 5000
 [log.topics]
 views = "{name}.views"
 counted = "{name}.views.counted"
