@@ -27,57 +27,57 @@ onlooker_stage::metrics! {
     /// What the counter measures.
     pub(crate) struct CounterMetrics {
         /// Records of counted views that were applied to the counters store, unreadable ones included
-        pub(crate) records: Counter = "counter_records_total";
+        pub(crate) records: Counter = "onlooker_counter_records_total";
         /// Steps that were applied with records in them
-        pub(crate) batches: Counter = "counter_batches_total";
+        pub(crate) batches: Counter = "onlooker_counter_batches_total";
         /// Records that could not be read and were set aside in views.dead, by reason
-        pub(crate) dead: Family<DeadReason, Counter> = "counter_dead_total", "reason" in DeadReason::ALL as DeadReason::as_str;
+        pub(crate) dead: Family<DeadReason, Counter> = "onlooker_counter_dead_total", "reason" in DeadReason::ALL as DeadReason::as_str;
         /// Times that the store did not stand where this process had left it: another owner, or a loss
-        pub(crate) gaps: Counter = "counter_gaps_total";
+        pub(crate) gaps: Counter = "onlooker_counter_gaps_total";
         /// Times that the store had lost everything of a partition
-        pub(crate) losses: Counter = "counter_store_losses_total";
+        pub(crate) losses: Counter = "onlooker_counter_store_losses_total";
         /// Sketches that were made in the store, with or without an archived base
-        pub(crate) created: Counter = "counter_sketches_created_total";
+        pub(crate) created: Counter = "onlooker_counter_sketches_created_total";
         /// Sketches that were restored from the archive
-        pub(crate) restored: Counter = "counter_sketches_restored_total";
+        pub(crate) restored: Counter = "onlooker_counter_sketches_restored_total";
         /// Keys that were read from the archive because the store did not hold them
-        pub(crate) archive_reads: Counter = "counter_archive_reads_total";
+        pub(crate) archive_reads: Counter = "onlooker_counter_archive_reads_total";
         /// Members that were sent to the store
-        pub(crate) sent: Counter = "counter_members_sent_total";
+        pub(crate) sent: Counter = "onlooker_counter_members_sent_total";
         /// Members that were left out because they raise no register
-        pub(crate) spared: Counter = "counter_members_left_out_total";
+        pub(crate) spared: Counter = "onlooker_counter_members_left_out_total";
         /// Archived sketches that are damaged. Above 0: a person has to restore them
-        pub(crate) damaged_archived: Counter = "counter_damaged_archived_sketches_total";
+        pub(crate) damaged_archived: Counter = "onlooker_counter_damaged_archived_sketches_total";
         /// Sketches in the store that are damaged, or were removed by somebody else. Above 0: empty the counters store
-        pub(crate) corrupt_stored: Counter = "counter_corrupt_stored_sketches_total";
+        pub(crate) corrupt_stored: Counter = "onlooker_counter_corrupt_stored_sketches_total";
         /// Keys that readers asked for and did not find in the store
-        pub(crate) wishes: Counter = "counter_wishes_total";
+        pub(crate) wishes: Counter = "onlooker_counter_wishes_total";
         /// Keys that readers asked for and the archive does not know either
-        pub(crate) absent: Counter = "counter_absent_total";
+        pub(crate) absent: Counter = "onlooker_counter_absent_total";
         /// Calls that failed, by server
-        pub(crate) errors: Family<Server, Counter> = "counter_errors_total", "server" in Server::ALL as Server::as_str;
+        pub(crate) errors: Family<Server, Counter> = "onlooker_counter_errors_total", "server" in Server::ALL as Server::as_str;
         /// Times that reading a partition was begun anew because no records came
-        pub(crate) stalls: Counter = "counter_stalls_total";
+        pub(crate) stalls: Counter = "onlooker_counter_stalls_total";
         /// Offsets that were skipped because the log had lost their records
-        pub(crate) lost_offsets: Counter = "counter_lost_offsets_total";
+        pub(crate) lost_offsets: Counter = "onlooker_counter_lost_offsets_total";
         /// The store's offset: every earlier record is counted
-        pub(crate) applied: PartitionGauge = "counter_applied_offset";
+        pub(crate) applied: PartitionGauge = "onlooker_counter_applied_offset";
         /// The archive's offset: every earlier record survives the loss of the store
-        pub(crate) durable: PartitionGauge = "counter_durable_offset";
+        pub(crate) durable: PartitionGauge = "onlooker_counter_durable_offset";
         /// Offsets between the store and the log's end
-        pub(crate) lag: PartitionGauge = "counter_lag_offsets";
+        pub(crate) lag: PartitionGauge = "onlooker_counter_lag_offsets";
         /// Offsets between the log's first record and the first that a loss of the store would need. Below 0: such a loss would lose counts
-        pub(crate) retention_margin: PartitionGauge = "counter_retention_margin_offsets";
+        pub(crate) retention_margin: PartitionGauge = "onlooker_counter_retention_margin_offsets";
         /// 1 while a partition stands still because the log has lost the records that come next
-        pub(crate) out_of_range: PartitionGauge = "counter_out_of_range";
+        pub(crate) out_of_range: PartitionGauge = "onlooker_counter_out_of_range";
         /// Keys whose numbers are remembered
-        pub(crate) known: PartitionGauge = "counter_known_keys";
+        pub(crate) known: PartitionGauge = "onlooker_counter_known_keys";
         /// Time from a record's append to its being counted, the oldest of each batch, in seconds
-        pub(crate) age: Histogram = "counter_age_seconds";
+        pub(crate) age: Histogram = "onlooker_counter_age_seconds";
         /// Time that a step takes, in seconds
-        pub(crate) apply: Histogram = "counter_apply_seconds";
+        pub(crate) apply: Histogram = "onlooker_counter_apply_seconds";
         /// Records in a batch
-        pub(crate) batch: Histogram = "counter_batch_size";
+        pub(crate) batch: Histogram = "onlooker_counter_batch_size";
     }
 }
 

@@ -32,39 +32,39 @@ onlooker_stage::metrics! {
     /// What the filter measures.
     pub(crate) struct FilterMetrics {
         /// Views whose verdict is committed, by outcome: counted, or the reason for which they do not count
-        pub(crate) verdicts: Family<Outcome, Counter> = "filter_verdicts_total", "outcome" in Outcome::ALL as Outcome::as_str;
+        pub(crate) verdicts: Family<Outcome, Counter> = "onlooker_filter_verdicts_total", "outcome" in Outcome::ALL as Outcome::as_str;
         /// Records that could not be read and were set aside in views.dead, by reason
-        pub(crate) dead: Family<DeadReason, Counter> = "filter_dead_total", "reason" in DeadReason::ALL as DeadReason::as_str;
+        pub(crate) dead: Family<DeadReason, Counter> = "onlooker_filter_dead_total", "reason" in DeadReason::ALL as DeadReason::as_str;
         /// Counted views whose client id was counted on another item before
-        pub(crate) reused_ids: Counter = "filter_reused_ids_total";
+        pub(crate) reused_ids: Counter = "onlooker_filter_reused_ids_total";
         /// Transactions that are known to be committed
-        pub(crate) commits: Counter = "filter_commits_total";
+        pub(crate) commits: Counter = "onlooker_filter_commits_total";
         /// Time of a transaction, whatever its end, in seconds
-        pub(crate) commit: Histogram = "filter_commit_seconds";
+        pub(crate) commit: Histogram = "onlooker_filter_commit_seconds";
         /// Time of a look-up in the dedup store, repetitions included, in seconds
-        pub(crate) lookup: Histogram = "filter_lookup_seconds";
+        pub(crate) lookup: Histogram = "onlooker_filter_lookup_seconds";
         /// Keys in a look-up
-        pub(crate) lookup_keys: Histogram = "filter_lookup_size";
+        pub(crate) lookup_keys: Histogram = "onlooker_filter_lookup_size";
         /// Time of writing claims to the dedup store, repetitions included, in seconds
-        pub(crate) claim: Histogram = "filter_claim_seconds";
+        pub(crate) claim: Histogram = "onlooker_filter_claim_seconds";
         /// Times that a partition had to find out where it stands, by cause
-        pub(crate) syncs: Family<Cause, Counter> = "filter_syncs_total", "cause" in Cause::ALL as Cause::as_str;
+        pub(crate) syncs: Family<Cause, Counter> = "onlooker_filter_syncs_total", "cause" in Cause::ALL as Cause::as_str;
         /// Times that a partition's dedup state had to be made from verdicts
-        pub(crate) rebuilds: Counter = "filter_rebuilds_total";
+        pub(crate) rebuilds: Counter = "onlooker_filter_rebuilds_total";
         /// Claims that were made from verdicts
-        pub(crate) rebuilt_claims: Counter = "filter_rebuilt_claims_total";
+        pub(crate) rebuilt_claims: Counter = "onlooker_filter_rebuilt_claims_total";
         /// Records that retention removed before they were judged. Above 0: views are lost
-        pub(crate) lost_records: Counter = "filter_lost_records_total";
+        pub(crate) lost_records: Counter = "onlooker_filter_lost_records_total";
         /// Calls of the dedup store that failed and were repeated
-        pub(crate) dedup_errors: Counter = "filter_dedup_errors_total";
+        pub(crate) dedup_errors: Counter = "onlooker_filter_dedup_errors_total";
         /// Whether the dedup store is unavailable. 1: views wait, none is lost or waved through
-        pub(crate) dedup_unavailable: Gauge = "filter_dedup_unavailable";
+        pub(crate) dedup_unavailable: Gauge = "onlooker_filter_dedup_unavailable";
         /// Partitions that stand still until a person has looked
-        pub(crate) refused_partitions: Gauge = "filter_refused_partitions";
+        pub(crate) refused_partitions: Gauge = "onlooker_filter_refused_partitions";
         /// Append time of the last record whose verdict is committed, in seconds since 1970
-        pub(crate) judged_until: PartitionGauge = "filter_judged_until_seconds";
+        pub(crate) judged_until: PartitionGauge = "onlooker_filter_judged_until_seconds";
         /// Offsets between the next record to be read and the end of the log, as of some seconds ago
-        pub(crate) lag: PartitionGauge = "filter_lag_records";
+        pub(crate) lag: PartitionGauge = "onlooker_filter_lag_records";
     }
 }
 

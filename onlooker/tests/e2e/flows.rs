@@ -182,7 +182,7 @@ async fn each_change_is_archived_once_an_interval() {
     wait_views(&system, "hot", 1_200).await;
     Ledger::check_counts(&system).await;
     let rounds = begun.elapsed().as_secs_f64() / 4.0 + 2.0;
-    for what in ["onlooker_flusher_sketches_written_total", "onlooker_flusher_numbers_written_total"] {
+    for what in ["onlooker_flusher_sketches_total", "onlooker_flusher_numbers_total"] {
         let written: f64 = flushers.iter().map(|f| f.metric(what)).sum();
         // Two scopes; each at most once an interval, whichever flusher had the round.
         assert!(written >= 2.0 && written <= 2.0 * rounds, "{what}: {written} in {rounds} intervals");

@@ -94,6 +94,17 @@ impl Role {
     }
 }
 
+impl Drop for Role {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = self.log();
+            let lines: Vec<&str> = log.lines().collect();
+            eprintln!("== end of {}'s log\n{}", self.name, lines[lines.len().saturating_sub(25)..].join("\n"));
+            eprintln!("== its readiness: {:?}", self.admin_text("readyz"));
+        }
+    }
+}
+
 /// A GET without keep-alive: status and body.
 fn ureq(url: &str) -> Option<(u16, String)> {
     use std::io::{Read, Write};
