@@ -2,6 +2,8 @@
 //!
 //! ```text
 //! cargo run --release -p onlooker-collector --example cost [ROUNDS]
+//! cost serve bare|collector|collector+acks    one of the servers alone, to look into it
+//! cost load ADDRESS VIEWS_A_REQUEST REQUESTS  the load alone
 //! ```
 //! Each server is a process of its own, under the same load; only its CPU time is counted. The collector appends to a
 //! log that acknowledges at once, or, as `+acks`, every 2 ms from a thread of its own, as a client library does.
@@ -29,6 +31,9 @@ fn main() {
     let args: Vec<String> = std::env::args().collect();
     match args.get(1).map(String::as_str) {
         Some("serve") => serve(&args[2]),
+        Some("load") => {
+            load(args[2].parse().unwrap(), &requests(args[3].parse().unwrap()), args[4].parse().unwrap())
+        }
         rounds => compare(rounds.and_then(|r| r.parse().ok()).unwrap_or(5)),
     }
 }

@@ -274,9 +274,9 @@ impl<L: LogWriter> Door<L> {
     /// site's own password sends it along.
     fn trusted(&self, headers: &HeaderMap) -> Result<Option<&Site>, ApiError> {
         let Some(value) = headers.get(AUTHORIZATION) else { return Ok(None) };
-        let value = value.as_bytes();
-        let (scheme, token) = value.split_at_checked(7).unwrap_or((value, &[]));
-        if !scheme.eq_ignore_ascii_case(b"Bearer ") {
+        let mut parts = value.as_bytes().splitn(2, |byte| *byte == b' ');
+        let (scheme, token) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        if !scheme.eq_ignore_ascii_case(b"Bearer") {
             return Ok(None);
         }
         let found = self.sites.by_token(token.trim_ascii());
