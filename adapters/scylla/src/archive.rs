@@ -137,7 +137,8 @@ impl Archive for ScyllaArchive {
     async fn read(&self, keys: &[CountKey]) -> Result<Vec<Archived>, PortError> {
         let mut found: HashMap<Vec<u8>, Archived> = HashMap::with_capacity(keys.len());
         let groups = rows::groups(keys);
-        let reads: Vec<_> = groups.iter().map(|group| self.read_group(group)).collect();
+        // Made one by one, as places get free: a request's future takes kilobytes.
+        let reads = (0..groups.len()).map(|i| self.read_group(&groups[i]));
         let mut answers = futures::stream::iter(reads).buffer_unordered(self.at_once);
         while let Some(answer) = answers.next().await {
             rows::collect(answer?, &mut found)?;
@@ -147,7 +148,7 @@ impl Archive for ScyllaArchive {
 
     async fn write(&self, cells: &[ArchiveCell]) -> Vec<Result<(), PortError>> {
         let runs = rows::runs(cells);
-        let writes: Vec<_> = runs.iter().map(|run| self.write_run(&cells[run.clone()])).collect();
+        let writes = (0..runs.len()).map(|i| self.write_run(&cells[runs[i].clone()]));
         let written: Vec<_> = futures::stream::iter(writes).buffered(self.at_once).collect().await;
         runs.into_iter().zip(written).flat_map(|(run, result)| run.map(move |_| result.clone())).collect()
     }
