@@ -1,7 +1,7 @@
 //! One connection to one Redis or Redis Cluster: made when needed, shared by all, replaced when it fails.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use onlooker_ports::PortError;
@@ -10,8 +10,8 @@ use redis::cluster::{ClusterClient, ClusterClientBuilder};
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
 use redis::{
-    AsyncConnectionConfig, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
-    Pipeline, RedisConnectionInfo, RedisError, RedisResult, TlsCertificates, Value,
+    AsyncConnectionConfig, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind,
+    IntoConnectionInfo, Pipeline, RedisConnectionInfo, RedisError, RedisResult, TlsCertificates, Value,
 };
 use tokio::sync::Mutex;
 use tracing::{debug, info, warn};
@@ -23,9 +23,51 @@ use crate::script::Script;
 /// After a failed attempt to connect, callers get the same error for this long and the server its peace.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(100);
 
-/// So many commands in a row without an answer, and the connection is made anew. A cluster client would otherwise
-/// wait for a stopped master for ever although its replica has long taken over.
+/// So many commands in a row to one slot without an answer, and the connection is made anew. A cluster client would
+/// otherwise wait for a stopped master for ever although its replica has long taken over.
 const TIMEOUTS_UNTIL_RENEWAL: u32 = 3;
+
+/// Time-outs in a row, by slot: the other masters of a cluster answer all the while.
+#[derive(Default)]
+struct Silence {
+    any: AtomicBool,
+    slots: std::sync::Mutex<Vec<(u16, u32)>>,
+}
+
+impl Silence {
+    fn slots(&self) -> std::sync::MutexGuard<'_, Vec<(u16, u32)>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answered(&self, slot: u16) {
+        if self.any.load(Ordering::Relaxed) {
+            let mut slots = self.slots();
+            slots.retain(|(silent, _)| *silent != slot);
+            self.any.store(!slots.is_empty(), Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a time-out; true if it is time to give the connection up.
+    fn timed_out(&self, slot: u16) -> bool {
+        let mut slots = self.slots();
+        self.any.store(true, Ordering::Relaxed);
+        match slots.iter_mut().find(|(silent, _)| *silent == slot) {
+            Some((_, count)) => {
+                *count += 1;
+                *count >= TIMEOUTS_UNTIL_RENEWAL
+            }
+            None => {
+                slots.push((slot, 1));
+                false
+            }
+        }
+    }
+
+    fn forget(&self) {
+        self.slots().clear();
+        self.any.store(false, Ordering::Relaxed);
+    }
+}
 
 /// Which of the two servers a client talks to; names it in errors and logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +112,8 @@ struct Inner {
     prefix: Box<str>,
     target: Target,
     connect_timeout: Duration,
-    timeouts: AtomicU32,
+    tls: bool,
+    silence: Silence,
     state: Mutex<State>,
 }
 
@@ -112,7 +155,8 @@ impl Client {
             prefix: config.prefix.as_str().into(),
             target,
             connect_timeout: config.connect_timeout(),
-            timeouts: AtomicU32::new(0),
+            tls: config.tls.is_some(),
+            silence: Silence::default(),
             state: Mutex::default(),
         })))
     }
@@ -180,7 +224,7 @@ impl Client {
             let (generation, mut link) = self.link().await?;
             let error = match link.send(slot, request).await {
                 Ok(values) => {
-                    self.0.timeouts.store(0, Ordering::Relaxed);
+                    self.0.silence.answered(slot);
                     return Ok(values);
                 }
                 Err(error) => error,
@@ -188,7 +232,7 @@ impl Client {
             match blame(&error) {
                 Blame::Nothing => return Err(error),
                 Blame::TimedOut => {
-                    if self.0.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_UNTIL_RENEWAL {
+                    if self.0.silence.timed_out(slot) {
                         self.discard(generation, &error).await;
                     }
                     return Err(error);
@@ -240,14 +284,14 @@ impl Client {
     async fn discard(&self, generation: u64, error: &RedisError) {
         let mut state = self.0.state.lock().await;
         if state.generation == generation && state.link.take().is_some() {
-            self.0.timeouts.store(0, Ordering::Relaxed);
+            self.0.silence.forget();
             debug!(server = self.0.server, %error, "connection given up");
         }
     }
 }
 
 fn is_no_script(error: &RedisError) -> bool {
-    error.kind() == redis::ErrorKind::Server(redis::ServerErrorKind::NoScript)
+    error.kind() == ErrorKind::Server(redis::ServerErrorKind::NoScript)
 }
 
 fn no_script(value: &Value) -> bool {
@@ -256,6 +300,17 @@ fn no_script(value: &Value) -> bool {
 
 impl Inner {
     async fn connect(&self) -> RedisResult<Link> {
+        let outcome = self.connect_once().await;
+        match outcome {
+            // A server without TLS waits for the rest of what it takes for a command.
+            Err(error) if self.tls && error.is_timeout() => {
+                Err((ErrorKind::Io, "no answer to the TLS handshake; is this the server's TLS port?").into())
+            }
+            outcome => outcome,
+        }
+    }
+
+    async fn connect_once(&self) -> RedisResult<Link> {
         match &self.target {
             Target::One(client, config) => {
                 client.get_multiplexed_async_connection_with_config(config).await.map(Link::One)

@@ -63,19 +63,25 @@ fn tls_failed(error: &RedisError) -> bool {
         }
         source = inner.source();
     }
-    // The client wraps errors in an `Arc`, which cannot always be seen through.
+    // The client wraps errors in an `Arc`, or for a cluster in a text, which cannot be seen through.
     let text = error.to_string();
     text.contains("invalid peer certificate") || text.contains("received fatal alert")
+}
+
+/// True if the server, or a node of the cluster, did not let us in or not do this.
+fn refused(error: &RedisError) -> bool {
+    matches!(error.kind(), ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::NoPerm))
+        || mentions(error, &["NOAUTH", "WRONGPASS", "NOPERM"])
+        || (error.kind() == ErrorKind::Io
+            && ["AuthenticationFailed", "NOAUTH", "WRONGPASS"]
+                .iter()
+                .any(|code| error.to_string().contains(code)))
 }
 
 pub(crate) fn port_error(server: &'static str, error: &RedisError) -> PortError {
     let detail = error.to_string();
     match error.kind() {
-        _ if tls_failed(error) => PortError::Denied { server, detail },
-        ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::NoPerm) => {
-            PortError::Denied { server, detail }
-        }
-        _ if mentions(error, &["NOAUTH", "WRONGPASS", "NOPERM"]) => PortError::Denied { server, detail },
+        _ if tls_failed(error) || refused(error) => PortError::Denied { server, detail },
         // A server that cannot persist refuses writes as one without memory does; both pass.
         _ if mentions(error, &["OOM", "MISCONF"]) => PortError::Full { server, detail },
         _ if mentions(error, &["BUSY", "NOREPLICAS", "UNBLOCKED"]) => {

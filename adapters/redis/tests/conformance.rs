@@ -113,6 +113,28 @@ async fn counts_in_a_cluster() {
 }
 
 #[tokio::test]
+async fn counts_with_a_password() {
+    counts::all(&Counts::new(Bench::with_password())).await;
+}
+
+#[tokio::test]
+async fn counts_over_tls() {
+    let (bench, _certificates) = Bench::with_tls();
+    counts::all(&Counts::new(bench)).await;
+}
+
+#[tokio::test]
+async fn dedup_with_a_password() {
+    dedup::all(&Dedup::new(Bench::with_password())).await;
+}
+
+#[tokio::test]
+async fn dedup_over_tls() {
+    let (bench, _certificates) = Bench::with_tls();
+    dedup::all(&Dedup::new(bench)).await;
+}
+
+#[tokio::test]
 async fn dedup_alone() {
     dedup::all(&Dedup::new(Bench::alone())).await;
 }

@@ -5,22 +5,23 @@ use std::time::Duration;
 use bytes::Bytes;
 use onlooker_event::CountKey;
 use onlooker_ports::{Dirty, Number, NumberRead, PortError, SketchRead};
-use redis::{Cmd, Pipeline, Value};
+use redis::{Cmd, Value};
 
-use super::lookup::ask_fields;
-use super::{RedisCounters, ask_applied, number};
+use super::{RedisCounters, number};
 use crate::pack::Packer;
 use crate::reply::Reader;
 use crate::script::Script;
 
+static BEGIN: Script = Script::new(include_str!("../lua/begin.lua"));
+static READ: Script = Script::new(include_str!("../lua/read.lua"));
 static SETTLE_SKETCHES: Script = Script::new(include_str!("../lua/settle_sketches.lua"));
 static SETTLE_NUMBERS: Script = Script::new(include_str!("../lua/settle_numbers.lua"));
 static SWEEP: Script = Script::new(include_str!("../lua/sweep.lua"));
 
-/// Sketches of one read: up to 2.5 MB, some 2 ms of the server.
-const SKETCHES_A_READ: usize = 200;
-/// Numbers of one read.
-const NUMBERS_A_READ: usize = 5_000;
+/// Sketches of one read: up to 1.2 MB, a millisecond or two of the server.
+const SKETCHES_A_READ: usize = 100;
+/// Numbers of one read, likewise. Lua's stack takes about 8,000 values.
+const NUMBERS_A_READ: usize = 2_000;
 /// Keys of one settling script, so that readers do not wait for it longer than a millisecond or two.
 const KEYS_A_SETTLE: usize = 1_000;
 /// How many fields one step of the janitor looks at.
@@ -44,19 +45,11 @@ pub(super) fn count_keys(reader: Reader, answer: Value) -> Result<Vec<CountKey>,
 impl RedisCounters {
     pub(super) async fn list_dirty(&self, partition: i32) -> Result<Option<Dirty>, PortError> {
         let names = self.partition(partition)?;
-        let keys_of = |hash: Vec<u8>| {
-            let mut command = Cmd::new();
-            command.arg("HKEYS").arg(hash);
-            command
-        };
-        // One moment and no cursor: a loss between two pages could hide an item, and what is durable would be too high.
-        let mut pipeline = Pipeline::with_capacity(3);
-        pipeline.atomic().add_command(ask_applied(&names));
-        pipeline.add_command(keys_of(names.dirty_sketches())).add_command(keys_of(names.dirty_numbers()));
-        let answers = self.client.transaction(names.slot(), &pipeline).await?;
-        let reader = self.reader("HKEYS");
+        let call = BEGIN.call(&[&names.applied(), &names.dirty_sketches(), &names.dirty_numbers()]);
+        let reader = self.reader("begin script");
+        let answer = reader.array(self.client.script(names.slot(), &BEGIN, &call).await?)?;
         let [applied, sketches, numbers]: [Value; 3] =
-            answers.try_into().map_err(|answers| reader.wrong(&Value::Array(answers)))?;
+            answer.try_into().map_err(|answer| reader.wrong(&Value::Array(answer)))?;
         let Some(applied) = reader.maybe_number(&applied)? else { return Ok(None) };
         let stem = names.sketch_stem();
         let sketch = |value: Value| match value {
@@ -77,21 +70,17 @@ impl RedisCounters {
         keys: &[CountKey],
     ) -> Result<Option<Vec<SketchRead>>, PortError> {
         let names = self.partition(partition)?;
-        let reader = self.reader("MGET");
+        let reader = self.reader("read script");
+        let stem = names.sketch_stem();
         let mut found = Vec::with_capacity(keys.len());
         for chunk in keys.chunks(SKETCHES_A_READ) {
-            let sketches: Vec<Vec<u8>> = chunk.iter().map(|key| names.sketch(key)).collect();
-            let mut contents = Cmd::new();
-            contents.arg("MGET");
-            for name in &sketches {
-                contents.arg(name);
-            }
-            let mut pipeline = Pipeline::with_capacity(3);
-            pipeline.atomic().add_command(ask_applied(&names));
-            pipeline.add_command(ask_fields(&names.dirty_sketches(), sketches.iter())).add_command(contents);
-            let answers = self.client.transaction(names.slot(), &pipeline).await?;
+            let mut list = Packer::with_capacity(chunk.len() * 60);
+            chunk.iter().for_each(|key| list.joined(&stem, key.as_bytes()));
+            let mut call = READ.call(&[&names.applied(), &names.dirty_sketches()]);
+            call.arg(list.finish()).arg(1);
+            let answer = reader.array(self.client.script(names.slot(), &READ, &call).await?)?;
             let [at, marks, contents]: [Value; 3] =
-                answers.try_into().map_err(|answers| reader.wrong(&Value::Array(answers)))?;
+                answer.try_into().map_err(|answer| reader.wrong(&Value::Array(answer)))?;
             // Below it Redis lost something after the round began, and may have lost marks of this very list.
             if reader.maybe_number(&at)?.is_none_or(|at| at < applied) {
                 return Ok(None);
@@ -117,15 +106,16 @@ impl RedisCounters {
         keys: &[CountKey],
     ) -> Result<Option<Vec<NumberRead>>, PortError> {
         let names = self.partition(partition)?;
-        let reader = self.reader("HMGET");
+        let reader = self.reader("read script");
         let mut found = Vec::with_capacity(keys.len());
         for chunk in keys.chunks(NUMBERS_A_READ) {
-            let mut pipeline = Pipeline::with_capacity(2);
-            pipeline.atomic().add_command(ask_applied(&names));
-            pipeline.add_command(ask_fields(&names.dirty_numbers(), chunk.iter().map(CountKey::as_bytes)));
-            let answers = self.client.transaction(names.slot(), &pipeline).await?;
+            let mut list = Packer::with_capacity(chunk.len() * 40);
+            chunk.iter().for_each(|key| list.bytes(key.as_bytes()));
+            let mut call = READ.call(&[&names.applied(), &names.dirty_numbers()]);
+            call.arg(list.finish()).arg(0);
+            let answer = reader.array(self.client.script(names.slot(), &READ, &call).await?)?;
             let [at, values]: [Value; 2] =
-                answers.try_into().map_err(|answers| reader.wrong(&Value::Array(answers)))?;
+                answer.try_into().map_err(|answer| reader.wrong(&Value::Array(answer)))?;
             if reader.maybe_number(&at)?.is_none_or(|at| at < applied) {
                 return Ok(None);
             }

@@ -3,11 +3,16 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(dead_code, reason = "each test file uses a part")]
 
-use onlooker_redis::RedisConfig;
+use onlooker_ports::Secret;
+use onlooker_redis::{RedisConfig, TlsConfig};
+use onlooker_testkit::certificates::Certificates;
+use onlooker_testkit::ports::free_port;
 use onlooker_testkit::redis::{RedisCluster, RedisServer};
 
 /// Far beyond what anything takes, on a machine that does other things too.
 const PATIENT_MS: u64 = 30_000;
+
+pub(crate) const PASSWORD: &str = "correct horse";
 
 enum Servers {
     One(RedisServer),
@@ -34,11 +39,41 @@ impl Bench {
     }
 
     pub(crate) fn cluster() -> Self {
-        let cluster = RedisCluster::start().unwrap();
+        Self::of_cluster(RedisCluster::start().unwrap())
+    }
+
+    pub(crate) fn of_cluster(cluster: RedisCluster) -> Self {
         let nodes = cluster.nodes().iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
         let config =
             RedisConfig { nodes, cluster: true, response_timeout_ms: PATIENT_MS, ..RedisConfig::default() };
         Self { servers: Servers::Cluster(cluster), config }
+    }
+
+    /// Asks for a password.
+    pub(crate) fn with_password() -> Self {
+        let mut bench = Self::of(RedisServer::builder().password(PASSWORD).start().unwrap());
+        bench.config.password = Some(Secret::new(PASSWORD));
+        bench
+    }
+
+    /// Speaks TLS on a port of its own, and asks clients for a certificate.
+    pub(crate) fn with_tls() -> (Self, Certificates) {
+        let certificates = Certificates::make().unwrap();
+        let port = free_port().unwrap();
+        let file = |path: std::path::PathBuf| path.to_str().unwrap().to_owned();
+        let server = RedisServer::builder()
+            .arg("--tls-port", &port.to_string())
+            .arg("--tls-cert-file", &file(certificates.certificate()))
+            .arg("--tls-key-file", &file(certificates.key()))
+            .arg("--tls-ca-cert-file", &file(certificates.authority()));
+        let mut bench = Self::of(server.start().unwrap());
+        bench.config.nodes = vec![format!("localhost:{port}")];
+        bench.config.tls = Some(TlsConfig {
+            ca_file: Some(certificates.authority()),
+            cert_file: Some(certificates.certificate()),
+            key_file: Some(certificates.key()),
+        });
+        (bench, certificates)
     }
 
     pub(crate) fn config(&self) -> &RedisConfig {
@@ -50,6 +85,11 @@ impl Bench {
             Servers::One(server) => std::slice::from_ref(server),
             Servers::Cluster(cluster) => cluster.nodes(),
         }
+    }
+
+    /// The only node, or the first one.
+    pub(crate) fn node(&self) -> &RedisServer {
+        &self.nodes()[0]
     }
 
     /// A connection to each node, by a plain client.
