@@ -101,7 +101,8 @@ impl Bench {
     pub(crate) fn for_keys(&self, part: &[u8], mut act: impl FnMut(&mut redis::Connection, &[u8])) {
         for mut connection in self.by_hand() {
             let keys: Vec<Vec<u8>> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();
-            for key in keys.iter().filter(|key| key.windows(part.len()).any(|window| window == part)) {
+            let holds = |key: &[u8]| part.is_empty() || key.windows(part.len()).any(|window| window == part);
+            for key in keys.iter().filter(|key| holds(key)) {
                 act(&mut connection, key);
             }
         }

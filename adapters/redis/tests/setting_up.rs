@@ -1,0 +1,242 @@
+//! What is checked before a server is trusted, and that keys are those of the catalogue.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use onlooker_ports::conformance::counts::{key, member};
+use onlooker_ports::conformance::dedup::digest;
+use onlooker_ports::{
+    Apply, ApplyOutcome, Base, Claim, CountReader, CountStore, DedupStore, Number, PortError, Secret,
+    SketchAdd,
+};
+use onlooker_redis::{Client, Layout, RedisConfig, RedisCounters, RedisDedup, RedisReader, Role};
+use onlooker_testkit::redis::RedisServer;
+use support::Bench;
+
+const CATALOGUE: &str = include_str!("../../../schemas/redis-keys.md");
+const LONG: Duration = Duration::from_secs(3_600);
+
+fn counters(config: &RedisConfig, generation: &str, partitions: u32) -> RedisCounters {
+    let client = Client::new(Role::Counters, config).unwrap();
+    RedisCounters::new(client, Layout::new(generation, partitions).unwrap())
+}
+
+fn dedup(config: &RedisConfig, generation: &str, partitions: u32) -> RedisDedup {
+    let client = Client::new(Role::Dedup, config).unwrap();
+    RedisDedup::new(client, Layout::new(generation, partitions).unwrap())
+}
+
+fn misconfigured<T: std::fmt::Debug>(outcome: Result<T, PortError>) -> String {
+    match outcome.unwrap_err() {
+        PortError::Misconfigured { detail, .. } => detail,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn policies_are_judged() {
+    let bench = Bench::alone();
+    let (counters, dedup) = (counters(bench.config(), "1", 4), dedup(bench.config(), "1", 4));
+    let set = |policy: &str, limit: &str| {
+        bench.node().cli(&["CONFIG", "SET", "maxmemory-policy", policy, "maxmemory", limit]).unwrap();
+    };
+    set("noeviction", "0");
+    assert_eq!(dedup.check().await, Ok(vec![]));
+    let warnings = counters.check().await.unwrap();
+    assert!(warnings[0].contains("maxmemory"), "{warnings:?}");
+    set("noeviction", "100mb");
+    assert!(counters.check().await.unwrap()[0].contains("noeviction"));
+    for policy in ["volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl"] {
+        set(policy, "100mb");
+        assert_eq!(counters.check().await, Ok(vec![]), "{policy}");
+        assert!(misconfigured(dedup.check().await).contains(policy));
+    }
+    for policy in ["allkeys-lru", "allkeys-lfu", "allkeys-random"] {
+        set(policy, "100mb");
+        assert!(misconfigured(counters.check().await).contains(policy));
+        assert!(misconfigured(dedup.check().await).contains(policy));
+    }
+    // What the check leaves behind is nothing but the layout.
+    let mut left = Vec::new();
+    bench.for_keys(b"", |_, name| left.push(String::from_utf8_lossy(name).into_owned()));
+    left.sort();
+    assert_eq!(left, ["flayout", "layout"]);
+}
+
+#[tokio::test]
+async fn every_master_of_a_cluster_is_checked() {
+    let bench = Bench::cluster();
+    let (counters, dedup) = (counters(bench.config(), "1", 12), dedup(bench.config(), "1", 12));
+    counters.check().await.unwrap();
+    dedup.check().await.unwrap();
+    bench.nodes()[2].cli(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).unwrap();
+    misconfigured(counters.check().await);
+    misconfigured(dedup.check().await);
+}
+
+#[tokio::test]
+async fn another_log_is_refused() {
+    let bench = Bench::alone();
+    let first = counters(bench.config(), "1", 4);
+    assert_eq!(first.applied(0).await, Ok(None));
+    assert_eq!(first.init(0, 5, 5).await, Ok(5));
+    for (generation, partitions) in [("1", 8), ("2", 4)] {
+        let other = counters(bench.config(), generation, partitions);
+        for detail in [misconfigured(other.check().await), misconfigured(other.applied(0).await)] {
+            assert!(
+                detail.contains("1 4") && detail.contains(&format!("{generation} {partitions}")),
+                "{detail}"
+            );
+        }
+        misconfigured(other.init(0, 0, 0).await);
+        assert_eq!(dedup(bench.config(), generation, partitions).applied(0).await.is_ok(), partitions == 8);
+    }
+    misconfigured(first.applied(4).await);
+    // Two that start at once on an empty server agree.
+    bench.flush();
+    let stores = [(); 20].map(|()| counters(bench.config(), "1", 4));
+    let outcomes = futures::future::join_all(stores.iter().map(|store| store.applied(0))).await;
+    assert!(outcomes.iter().all(|outcome| *outcome == Ok(None)), "{outcomes:?}");
+}
+
+#[tokio::test]
+async fn namespaces_do_not_meet() {
+    let bench = Bench::alone();
+    let with = |prefix: &str| RedisConfig { prefix: prefix.to_owned(), ..bench.config().clone() };
+    let (live, shadow) = (counters(&with(""), "1", 4), counters(&with("shadow:"), "1", 6));
+    fill_counts(&live).await;
+    assert_eq!(shadow.applied(0).await, Ok(None));
+    assert_eq!(shadow.init(0, 7, 7).await, Ok(7));
+    let reader = |prefix: &str| RedisReader::new(Client::new(Role::Counters, &with(prefix)).unwrap());
+    assert_eq!(reader("").partitions().await, Ok(Some(4)));
+    assert_eq!(reader("shadow:").partitions().await, Ok(Some(6)));
+    assert_eq!(reader("other:").partitions().await, Ok(None));
+    let asked = [(0, key("item"))];
+    assert!(reader("").read(&asked, false).await.unwrap()[0].sketch.is_some());
+    assert!(reader("shadow:").read(&asked, false).await.unwrap()[0].sketch.is_none());
+    assert!(reader("other:").read(&asked, false).await.unwrap()[0].sketch.is_none());
+}
+
+/// Some of everything that counter and flusher write.
+async fn fill_counts(store: &RedisCounters) {
+    assert_eq!(store.init(0, 0, 0).await, Ok(0));
+    let items = ["item", "clean", "dirty"].map(key);
+    let add = |key: &onlooker_event::CountKey| SketchAdd {
+        key: key.clone(),
+        members: vec![member(1)],
+        base: Some(Base::default()),
+    };
+    let number = Number { n: 1, u: 1, changed_s: 1 };
+    let batch = Apply {
+        from: 0,
+        to: 1,
+        as_of_ms: 1,
+        numbers: items.iter().map(|key| (key.clone(), number)).collect(),
+        sketches: items.iter().map(add).collect(),
+    };
+    assert_eq!(store.apply(0, &batch).await, Ok(ApplyOutcome::Done));
+    assert_eq!(store.settle_sketches(0, &[(items[1].clone(), 1)], LONG).await, Ok(1));
+    assert_eq!(store.settle_numbers(0, &[(items[1].clone(), number)]).await, Ok(1));
+    store.mark_absent(0, &[key("nothing")], LONG).await.unwrap();
+    assert_eq!(store.claim_round(0, LONG).await, Ok(true));
+}
+
+#[tokio::test]
+async fn the_rights_in_the_catalogue_suffice() {
+    let bench = Bench::alone();
+    let programs = "+@read +@write +@scripting +multi +exec +info";
+    let readers = "+get +hmget +exists +pfcount +evalsha +script|load +scard +sadd +pexpire";
+    let config = |name: &str, rights: &str| {
+        assert!(CATALOGUE.contains(&format!("`{rights}`")), "{rights}");
+        let mut command = vec!["ACL", "SETUSER", name, "on", ">pw", "~*"];
+        command.extend(rights.split(' '));
+        bench.node().cli(&command).unwrap();
+        let (username, password) = (Some(name.to_owned()), Some(Secret::new("pw")));
+        RedisConfig { username, password, ..bench.config().clone() }
+    };
+    let store = counters(&config("program", programs), "1", 4);
+    store.check().await.unwrap();
+    fill_counts(&store).await;
+    let memory = dedup(&config("program", programs), "1", 4);
+    memory.check().await.unwrap();
+    memory.install(0, 1, 5, "begin", 0).await.unwrap();
+    memory.claim(0, 1, 2, 6, &[Claim { key: digest(1), values: vec![1] }], 0..5).await.unwrap();
+
+    let reader = RedisReader::new(Client::new(Role::Counters, &config("reader", readers)).unwrap());
+    let asked = [(0, key("item")), (0, key("nothing"))];
+    for bytes in [true, false] {
+        let read = reader.read(&asked, bytes).await.unwrap();
+        assert!(read[0].sketch.is_some() && read[1].known_absent, "{read:?}");
+    }
+    assert!(reader.states(&[0]).await.unwrap()[0].is_some());
+    reader.want(&[(0, key("wish"))]).await.unwrap();
+    assert_eq!(store.take_wanted(0, 5).await, Ok(vec![key("wish")]));
+}
+
+/// The rows of the catalogue's tables: the key's pattern and its "time to live" column.
+fn catalogue() -> Vec<(String, String)> {
+    let rows = CATALOGUE.lines().filter_map(|line| {
+        let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
+        let pattern = cells.first()?.strip_prefix('`')?.strip_suffix('`')?;
+        Some((pattern.to_owned(), (*cells.get(4)?).to_owned()))
+    });
+    rows.collect()
+}
+
+/// The name of a key's row: the tag's text, and what follows, are placeholders there.
+fn pattern(name: &str) -> String {
+    let (kind, rest) = name.split_once(":{").map_or((name, ""), |(kind, rest)| (kind, rest));
+    let rest = rest.split_once('}').map_or("", |(_, rest)| rest);
+    match (kind, rest) {
+        (_, "") if name.contains('{') => format!("{kind}:{{tag}}"),
+        (_, "") => kind.to_owned(),
+        ("seen", _) => "seen:{tag}:SLICE".to_owned(),
+        ("staged", rest) if rest.ends_with(":n") => "staged:{tag}:NAME:n".to_owned(),
+        ("staged", _) => "staged:{tag}:NAME:SLICE".to_owned(),
+        (_, _) => format!("{kind}:{{tag}}:COUNTKEY"),
+    }
+}
+
+#[tokio::test]
+async fn every_key_stands_in_the_catalogue_and_lives_as_long_as_it_says() {
+    let bench = Bench::of(RedisServer::start().unwrap());
+    let store = counters(bench.config(), "1", 4);
+    let memory = dedup(bench.config(), "1", 4);
+    store.check().await.unwrap();
+    memory.check().await.unwrap();
+    fill_counts(&store).await;
+    let reader = RedisReader::new(Client::new(Role::Counters, bench.config()).unwrap());
+    reader.want(&[(0, key("wish"))]).await.unwrap();
+    let claims = [Claim { key: digest(1), values: vec![1] }];
+    assert_eq!(memory.stage(0, "rebuild", 0, 5, &claims).await, Ok(true));
+    memory.install(0, 1, 5, "rebuild", 1).await.unwrap();
+    memory.claim(0, 1, 2, 6, &claims, 0..5).await.unwrap();
+    assert_eq!(memory.stage(1, "rebuild", 0, 5, &claims).await, Ok(true));
+
+    let catalogue = catalogue();
+    let (mut met, mut mortal) = (BTreeSet::new(), BTreeSet::new());
+    bench.for_keys(b"", |connection, name| {
+        let name = String::from_utf8(name.to_vec()).unwrap();
+        let ttl: i64 = redis::cmd("PTTL").arg(&name).query(connection).unwrap();
+        let pattern = pattern(&name);
+        let row = catalogue.iter().find(|(row, _)| *row == pattern);
+        let (_, lifetime) = row.unwrap_or_else(|| panic!("{name} is not in the catalogue"));
+        assert!(ttl < 0 || lifetime != "never", "{name} has a time to live");
+        assert!(ttl >= 0 || lifetime == "never" || lifetime.contains("clean"), "{name} has none");
+        if ttl >= 0 {
+            mortal.insert(pattern.clone());
+        }
+        met.insert(pattern);
+    });
+    let listed: BTreeSet<String> = catalogue.iter().map(|(row, _)| row.clone()).collect();
+    let transient = "selftest:{tag}:COUNTKEY".to_owned();
+    assert_eq!(
+        met,
+        listed.iter().filter(|row| **row != transient && !row.starts_with("selftest")).cloned().collect()
+    );
+    assert!(mortal.contains("sketch:{tag}:COUNTKEY"), "the clean one may be evicted");
+}
