@@ -81,7 +81,11 @@ fn batches(views: usize, with_ids: bool) -> Result<Vec<Batch>, Box<dyn std::erro
         onlooker_proto::encode_view(&view, &mut payload);
         builders[partition].push(offsets[partition], ms, Some(&view.viewer.0), Some(&payload));
         offsets[partition] += 1;
-        if recent.len() < 4_000 { recent.push(view) } else { recent[n % 4_000] = view }
+        if recent.len() < 4_000 {
+            recent.push(view)
+        } else {
+            recent[n % 4_000] = view
+        }
         if builders[partition].len() == 4_000 {
             let full = std::mem::replace(&mut builders[partition], BatchBuilder::new(partition as i32));
             done.push(full.build());

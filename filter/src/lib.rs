@@ -2,12 +2,16 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod config;
+#[cfg(test)]
+mod fake;
 pub mod heart;
 mod metrics;
 mod outside;
 mod rebuild;
 mod report;
 mod room;
+#[cfg(test)]
+mod room_tests;
 mod rules;
 mod watch;
 

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 /// Sides of a partition.
 const REFUSED: &str = "refused";
+const ASSIGNED: &str = "assigned";
 const GROUP: &str = "group";
 const REBUILDING: &str = "rebuilding";
 
@@ -26,6 +27,9 @@ impl Reporter {
     /// The group has answered: without a partition there is nothing the matter either.
     pub(crate) fn assigned(&self, partitions: &[i32]) {
         tracing::info!(?partitions, "partitions assigned");
+        for partition in partitions {
+            self.problems.set((*partition, ASSIGNED), "finding out where the partition stands");
+        }
         self.problems.clear((-1, ""));
     }
 
@@ -50,6 +54,7 @@ impl Reporter {
                         reason = why,
                         "partition stands still until a person has looked"
                     );
+                    self.problems.clear((partition, ASSIGNED));
                     self.problems.set((partition, REFUSED), why.clone());
                     self.refused.insert(partition, why);
                 }
@@ -100,8 +105,9 @@ impl Reporter {
     }
 
     fn settled(&mut self, partition: i32) {
-        self.problems.clear((partition, REBUILDING));
-        self.problems.clear((partition, REFUSED));
+        for side in [ASSIGNED, REBUILDING, REFUSED] {
+            self.problems.clear((partition, side));
+        }
         if self.refused.remove(&partition).is_some() {
             tracing::info!(partition, "partition is no longer refused");
         }

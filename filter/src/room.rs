@@ -202,6 +202,9 @@ where
     async fn run(&mut self, shutdown: &Shutdown) -> Result<(), FilterError> {
         let mut drained_by: Option<Instant> = None;
         loop {
+            // Whatever woke the loop, time has passed: what became due is begun, before the next wake is asked for.
+            let now = self.now();
+            self.machine.tick(now);
             self.obey();
             self.loop_health.beat();
             if let Some(deadline) = drained_by
@@ -213,7 +216,7 @@ where
                 return Ok(());
             }
             self.read_on();
-            let wake = self.wake_at(drained_by);
+            let wake = self.wake_at(now, drained_by);
             tokio::select! {
                 // In this order, so that a test's run depends on nothing but its seed.
                 biased;
@@ -233,10 +236,7 @@ where
                     self.reader = Some(reader);
                     self.heard(said)?;
                 }
-                () = sleep_until(wake) => {
-                    let now = self.now();
-                    self.machine.tick(now);
-                }
+                () = sleep_until(wake) => {}
             }
         }
     }
@@ -246,8 +246,9 @@ where
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn wake_at(&self, drained_by: Option<Instant>) -> Instant {
-        let heart = self.machine.wake_at(self.now()).map(|ms| self.began + Duration::from_millis(ms));
+    /// `now`: when the heart was told the time last.
+    fn wake_at(&self, now: u64, drained_by: Option<Instant>) -> Instant {
+        let heart = self.machine.wake_at(now).map(|ms| self.began + Duration::from_millis(ms));
         let again = self.again.iter().map(|(at, _)| *at).min();
         let all = [heart, again, drained_by, self.log_rests_until];
         all.into_iter().flatten().fold(Instant::now() + TURN, Instant::min)

@@ -24,7 +24,7 @@ pub(super) fn decide(
     overlay: &Overlay,
     outputs: &mut Outputs,
 ) -> Decided {
-    let mut deciding = Deciding::new(chunk.slice, chunk.items.len());
+    let mut deciding = Deciding::new(chunk.slice, chunk.keys.len());
     for item in &chunk.items {
         let verdict = match item {
             Item::Open(open) => judge(chunk, open, found, overlay, &mut deciding, outputs),

@@ -13,7 +13,7 @@ mod overlay;
 mod partition;
 mod rebuild;
 #[cfg(test)]
-mod sim;
+pub(crate) mod sim;
 
 pub use command::{Cause, Command, CommitEnd, Notice, Refusal, Tally};
 pub use machine::Machine;

@@ -6,9 +6,9 @@
 
 mod instance;
 mod log;
-mod reference;
-mod rng;
-mod store;
+pub(crate) mod reference;
+pub(crate) mod rng;
+pub(crate) mod store;
 mod world;
 
 use super::Settings;

@@ -4,10 +4,10 @@ use onlooker_event::{DeadReason, Facts, Reason, Verdict, View};
 
 /// A record of `views`.
 #[derive(Debug, Clone)]
-pub(super) struct Record {
-    pub(super) append_ms: i64,
+pub(crate) struct Record {
+    pub(crate) append_ms: i64,
     /// None: garbage.
-    pub(super) view: Option<View>,
+    pub(crate) view: Option<View>,
 }
 
 struct Counted {
@@ -19,7 +19,7 @@ struct Counted {
 }
 
 /// The verdict and the slice of every record.
-pub(super) fn verdicts(log: &[Record], window_s: i64, slice_s: i64) -> Vec<(Verdict, i64)> {
+pub(crate) fn verdicts(log: &[Record], window_s: i64, slice_s: i64) -> Vec<(Verdict, i64)> {
     let mut counted: Vec<Counted> = Vec::new();
     let mut slice = 0;
     let mut verdicts = Vec::new();

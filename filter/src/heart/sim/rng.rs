@@ -1,14 +1,14 @@
 //! A small generator (SplitMix64), so that a seed names a run for ever.
 
 #[derive(Debug, Clone)]
-pub(super) struct Rng(u64);
+pub(crate) struct Rng(u64);
 
 impl Rng {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
     }
 
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -17,20 +17,20 @@ impl Rng {
     }
 
     /// 0 to `n` - 1.
-    pub(super) fn below(&mut self, n: usize) -> usize {
+    pub(crate) fn below(&mut self, n: usize) -> usize {
         usize::try_from(self.next() % n.max(1) as u64).unwrap()
     }
 
-    pub(super) fn range(&mut self, low: i64, high: i64) -> i64 {
+    pub(crate) fn range(&mut self, low: i64, high: i64) -> i64 {
         low + i64::try_from(self.below(usize::try_from(high - low + 1).unwrap())).unwrap()
     }
 
     /// True in `percent` of 100 cases.
-    pub(super) fn chance(&mut self, percent: usize) -> bool {
+    pub(crate) fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
-    pub(super) fn pick<'a, T>(&mut self, all: &'a [T]) -> Option<&'a T> {
+    pub(crate) fn pick<'a, T>(&mut self, all: &'a [T]) -> Option<&'a T> {
         if all.is_empty() { None } else { all.get(self.below(all.len())) }
     }
 }

@@ -9,14 +9,14 @@ use std::ops::Range;
 type Slices = BTreeMap<i64, HashMap<Digest128, Vec<u32>>>;
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Store {
-    pub(super) applied: Option<Applied>,
-    pub(super) slices: Slices,
+pub(crate) struct Store {
+    pub(crate) applied: Option<Applied>,
+    pub(crate) slices: Slices,
     staged: HashMap<String, (u64, Slices)>,
 }
 
 impl Store {
-    pub(super) fn lookup(&self, at_least: i64, at_most: i64, slice: i64, keys: &[Digest128]) -> Lookup {
+    pub(crate) fn lookup(&self, at_least: i64, at_most: i64, slice: i64, keys: &[Digest128]) -> Lookup {
         match self.applied {
             // Without the floor a store that lost everything is taken for one that never had anything.
             None if at_least == i64::MIN => {}
@@ -31,7 +31,7 @@ impl Store {
         Lookup::Found(found.collect())
     }
 
-    pub(super) fn claim(
+    pub(crate) fn claim(
         &mut self,
         broken: Option<Broken>,
         (from, to): (i64, i64),
@@ -49,7 +49,7 @@ impl Store {
         ClaimOutcome::Done
     }
 
-    pub(super) fn stage(
+    pub(crate) fn stage(
         &mut self,
         broken: Option<Broken>,
         name: &str,
@@ -68,7 +68,7 @@ impl Store {
         true
     }
 
-    pub(super) fn install(
+    pub(crate) fn install(
         &mut self,
         broken: Option<Broken>,
         to: Applied,
