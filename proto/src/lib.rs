@@ -10,7 +10,7 @@ mod slim;
 mod verdict;
 mod view;
 
-pub use slim::{ClaimRef, ViewRef};
+pub use slim::{ClaimRef, CountedRef, ViewRef};
 pub use verdict::{put_counted_tail, put_ignored_tail, put_verdict_head};
 pub use view::NewView;
 

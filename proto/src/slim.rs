@@ -70,6 +70,54 @@ impl<'a> ViewRef<'a> {
     }
 }
 
+/// What counting needs of a record of `views.counted`, which is checked as `decode_counted` checks it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CountedRef<'a> {
+    /// A valid site name.
+    pub site: &'a str,
+    /// A valid item id.
+    pub item: &'a str,
+    /// Who looked.
+    pub viewer: ViewerHash,
+    /// Milliseconds since 1970 (UTC).
+    pub event_ms: i64,
+}
+
+impl<'a> CountedRef<'a> {
+    /// Reads a record's value. None: ask `decode_counted`.
+    pub fn read(payload: &'a [u8]) -> Option<Self> {
+        let (mut version, mut event_ms) = (0, 0);
+        let (mut view_id, mut viewer, mut claim, mut id_claim) = (&[][..], &[][..], &[][..], &[][..]);
+        let (mut site, mut item) = ("", "");
+        let mut fields = Fields(payload);
+        while let Some(tag) = fields.tag()? {
+            match tag {
+                VARINT_1 => version = low32(fields.varint()?),
+                BYTES_2 => view_id = fields.bytes()?,
+                BYTES_3 => site = fields.text()?,
+                BYTES_4 => item = fields.text()?,
+                BYTES_5 => viewer = fields.bytes()?,
+                VARINT_6 => event_ms = fields.varint()?.cast_signed(),
+                VARINT_7 | VARINT_8 | VARINT_9 | VARINT_13 | VARINT_14 => _ = fields.varint()?,
+                BYTES_10 => claim = fields.bytes()?,
+                BYTES_11 => id_claim = fields.bytes()?,
+                FIXED32_12 => _ = fields.fixed32()?,
+                other => fields.skip_unknown(other, 14)?,
+            }
+        }
+        let checked = (1..=VERSION).contains(&version)
+            && view_id.len() == 16
+            && claim.len() == 16
+            && (id_claim.is_empty() || id_claim.len() == 16);
+        if !checked {
+            return None;
+        }
+        SiteId::check(site).ok()?;
+        ItemId::check(item).ok()?;
+        Some(Self { site, item, viewer: ViewerHash(viewer.try_into().ok()?), event_ms })
+    }
+}
+
 /// What a rebuild of the dedup state needs of a record of `views.counted`. The other fields are skipped unchecked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClaimRef {
