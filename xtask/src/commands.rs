@@ -89,7 +89,7 @@ pub(crate) fn bench(bench: &Bench) -> Result<()> {
     run(command)
 }
 
-fn cargo(arguments: &[&str]) -> Result<()> {
+pub(crate) fn cargo(arguments: &[&str]) -> Result<()> {
     let mut command = Command::new(env!("CARGO"));
     command.args(arguments);
     run(command)

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod commands;
+mod demo;
 mod floorplan;
 mod services;
 
@@ -35,6 +36,8 @@ enum Command {
     Compose(Compose),
     /// Which crate may import which
     Floorplan,
+    /// The whole system on this machine with a real access log in it: servers, rooms, counts
+    Demo(demo::Demo),
     /// Runs a benchmark by its name
     Bench(commands::Bench),
 }
@@ -57,6 +60,7 @@ fn run(command: Command) -> Result<()> {
         Command::Services(services) => services::daemon::run(&services),
         Command::Compose(compose) => services::compose::run(&compose),
         Command::Floorplan => floorplan::check(),
+        Command::Demo(demo) => demo::run(&demo),
         Command::Bench(bench) => commands::bench(&bench),
     }
 }

@@ -43,17 +43,25 @@ pub(crate) fn is_refusal(code: RDKafkaErrorCode) -> bool {
     )
 }
 
+/// True if a topic is not there (yet).
+pub(crate) fn is_missing_topic(code: RDKafkaErrorCode) -> bool {
+    use RDKafkaErrorCode as Code;
+    matches!(code, Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownPartition)
+}
+
 /// `what` says what was being done.
 pub(crate) fn from_code(code: RDKafkaErrorCode, what: impl Display) -> PortError {
     use RDKafkaErrorCode as Code;
     if is_refusal(code) {
         return denied(format_args!("{what}: {code}"));
     }
+    if is_missing_topic(code) {
+        // A topic that is new, or a broker that is just back, looks like this for a moment; and a room that waits goes on
+        // by itself when somebody has created the topics.
+        return unavailable(format_args!("{what}: {code}; `onlooker topics apply` creates the topics"));
+    }
     match code {
         Code::QueueFull => full(what),
-        Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownPartition => {
-            misconfigured(format_args!("{what}: {code}; `onlooker topics apply` creates the topics"))
-        }
         Code::InvalidTopic
         | Code::PolicyViolation
         | Code::InvalidConfig
@@ -97,7 +105,7 @@ mod tests {
         assert!(transient(RDKafkaErrorCode::NotEnoughReplicas));
         assert!(transient(RDKafkaErrorCode::QueueFull));
         assert!(!transient(RDKafkaErrorCode::MessageSizeTooLarge));
-        assert!(!transient(RDKafkaErrorCode::UnknownTopicOrPartition));
+        assert!(transient(RDKafkaErrorCode::UnknownTopicOrPartition));
         let refused = from_code(RDKafkaErrorCode::Authentication, "appending");
         assert_eq!(refused, denied("appending: Authentication (Local: Authentication failure)"));
     }

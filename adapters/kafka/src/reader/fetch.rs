@@ -5,6 +5,7 @@ use crate::error::{failed, from_code};
 use crate::fetcher::{Fetched, Fetcher};
 use crate::health::Health;
 use crate::metrics::ReaderMetrics;
+use onlooker_ports::Topic;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::MutexGuard;
@@ -20,6 +21,7 @@ pub(crate) struct FetchThread {
     pub(crate) shared: Arc<Shared>,
     pub(crate) health: Arc<Health>,
     pub(crate) metrics: ReaderMetrics,
+    pub(crate) role: Topic,
     pub(crate) stall_timeout: Duration,
     /// Partitions that are out of range, with the wanted offset; their bounds are asked for.
     lost: HashMap<i32, i64>,
@@ -35,6 +37,7 @@ impl FetchThread {
         shared: Arc<Shared>,
         health: Arc<Health>,
         metrics: ReaderMetrics,
+        role: Topic,
         stall_timeout: Duration,
     ) -> Self {
         Self {
@@ -42,6 +45,7 @@ impl FetchThread {
             shared,
             health,
             metrics,
+            role,
             stall_timeout,
             lost: HashMap::new(),
             asked: None,
@@ -191,7 +195,9 @@ impl FetchThread {
             for (partition, position) in state.buffer.started() {
                 if let Some(end) = self.fetcher.shared().known_end(partition) {
                     let behind = u32::try_from((end - position).max(0)).unwrap_or(u32::MAX);
-                    self.metrics.lag.set(partition, f64::from(behind));
+                    if let Some(lag) = self.metrics.lag(self.role) {
+                        lag.set(partition, f64::from(behind));
+                    }
                 }
                 let quiet =
                     self.progress.get(&partition).is_some_and(|(at, _)| at.elapsed() > self.stall_timeout);

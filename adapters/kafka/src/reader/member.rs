@@ -2,11 +2,12 @@
 
 use super::membership::KafkaMembership;
 use super::shared::{Order, Shared};
-use crate::error::from_kafka;
+use crate::error::{from_kafka, is_missing_topic};
 use crate::fetcher::FetchClient;
 use crate::health::{Health, Watched};
 use crate::metrics::ReaderMetrics;
 use crate::native;
+use onlooker_ports::Topic;
 use rdkafka::ClientContext;
 use rdkafka::TopicPartitionList;
 use rdkafka::config::RDKafkaLogLevel;
@@ -25,6 +26,7 @@ pub(crate) struct MemberContext {
     pub(crate) watched: Watched,
     pub(crate) group: String,
     pub(crate) topic: String,
+    pub(crate) role: Topic,
     pub(crate) shared: Arc<Shared>,
     pub(crate) fetch: Arc<FetchClient>,
     pub(crate) metrics: ReaderMetrics,
@@ -96,7 +98,9 @@ impl MemberContext {
         for partition in &partitions {
             state.orders.push_back(Order::Halt { partition: *partition });
             // Or the last value is shown beside the next owner's for ever.
-            self.metrics.lag.clear(*partition);
+            if let Some(lag) = self.metrics.lag(self.role) {
+                lag.clear(*partition);
+            }
         }
         state.buffer.revoke(partitions);
         drop(state);
@@ -112,8 +116,10 @@ pub(crate) fn run(consumer: Arc<BaseConsumer<MemberContext>>, shared: &Shared, h
     while !shared.state().closing {
         // Nothing is assigned, so nothing but errors comes out.
         if let Some(Err(error)) = consumer.poll(POLL) {
+            // One broker of several that went away is no news to the room; a topic that is not there is.
+            let missing = error.rdkafka_error_code().is_some_and(is_missing_topic);
             let error = from_kafka(&error, format_args!("reading {topic}"));
-            if error.is_transient() {
+            if error.is_transient() && !missing {
                 tracing::debug!(%error, topic, "group reports");
             } else {
                 shared.fail(error);

@@ -61,6 +61,7 @@ impl KafkaReader {
             watched: Watched(Arc::clone(&health)),
             group: group.to_owned(),
             topic: name.clone(),
+            role: topic,
             shared: Arc::clone(&shared),
             fetch: Arc::clone(&fetch),
             metrics: metrics.clone(),
@@ -74,6 +75,7 @@ impl KafkaReader {
             Arc::clone(&shared),
             Arc::clone(&health),
             metrics,
+            topic,
             config.stall_timeout(),
         );
         spawn("kafka-fetch", move || thread.run())?;
