@@ -11,6 +11,18 @@ local n = #claims
 for f = 1, n, 30 do
   local l = f + 29
   if l > n then l = n end
+  -- What earlier parts staged for a key stays in front, so that nobody has to hold a whole slice to stage it.
+  local fields = {}
+  for at = f, l, 2 do
+    fields[#fields + 1] = claims[at]
+  end
+  local staged = redis.call('HMGET', KEYS[2], unpack(fields))
+  for i = 1, #fields do
+    if staged[i] then
+      local at = f + 2 * i - 1
+      claims[at] = staged[i] .. claims[at]
+    end
+  end
   redis.call('HSET', KEYS[2], unpack(claims, f, l))
 end
 redis.call('SET', KEYS[1], string.format('%.0f', tonumber(parts) + 1), 'PX', ARGV[3])

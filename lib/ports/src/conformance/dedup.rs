@@ -216,6 +216,19 @@ pub async fn staged_parts_come_in_order_and_stay_hidden<D: DedupStore>(store: &D
     let nothing = Remembered::default();
     assert_eq!(seen, [remembered(&[], &[1]), nothing.clone(), nothing, remembered(&[4], &[])]);
     assert_eq!(up(store.install(partition, 99, 20, "a", 2).await), InstallOutcome::Gap, "it was used up");
+    staged_values_are_appended(store, partition).await;
+}
+
+/// A key may be staged in several parts, so that nobody has to hold a whole slice to stage it.
+async fn staged_values_are_appended<D: DedupStore>(store: &D, partition: i32) {
+    let parts: [&[Claim]; 3] =
+        [&[claim(1, &[5, 6]), claim(2, &[7])], &[claim(3, &[1]), claim(1, &[2])], &[claim(1, &[9, 5])]];
+    for (part, claims) in (0..).zip(parts) {
+        assert!(up(store.stage(partition, "more", part, 21, claims).await));
+    }
+    assert_eq!(up(store.install(partition, 199, 21, "more", 3).await), InstallOutcome::Done);
+    let seen = look(store, partition, 199, 21, &[1, 2, 3]).await;
+    assert_eq!(seen, [remembered(&[], &[5, 6, 2, 9, 5]), remembered(&[], &[7]), remembered(&[], &[1])]);
 }
 
 /// What was there before is gone, also from a slice that got no part.

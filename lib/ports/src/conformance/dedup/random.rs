@@ -46,7 +46,9 @@ impl Model {
         let (parts, slices) = self.staged.entry(name.to_owned()).or_default();
         *parts += 1;
         let keys = slices.entry(slice).or_default();
-        keys.extend(claims.iter().map(|claim| (claim.key, claim.values.clone())));
+        for claim in claims {
+            keys.entry(claim.key).or_default().extend(&claim.values);
+        }
         true
     }
 
