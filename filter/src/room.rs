@@ -367,8 +367,9 @@ where
                 CommitEnd::Unknown
             }
             Err(CommitError::Port(error)) if error.is_transient() => {
-                tracing::warn!(%error, "transaction could not be written");
-                CommitEnd::Unknown
+                // Nothing of it was sent.
+                tracing::warn!(%error, "transaction could not be begun");
+                CommitEnd::Aborted
             }
             Err(CommitError::Port(error)) => return Err(error.into()),
         };
