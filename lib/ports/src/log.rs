@@ -295,7 +295,8 @@ pub trait GroupReader: Send + 'static {
     /// Names the group's generation; a transaction carries it so that a former owner cannot commit.
     type Membership: Clone + Send + Sync + 'static;
 
-    /// The next event, or none after `wait`.
+    /// The next event, or none after `wait`. A transient error instead of none: the log is out of reach; the reader
+    /// looks for it by itself, and is simply called again.
     fn next(
         &mut self,
         wait: Duration,
@@ -337,7 +338,7 @@ pub enum CommitError {
     /// tells.
     #[error("transaction's result is unknown: {0}")]
     Unknown(String),
-    /// Trying again will not help.
+    /// Nothing of it was sent. Whether trying again can help is the error's own business.
     #[error(transparent)]
     Port(#[from] PortError),
 }

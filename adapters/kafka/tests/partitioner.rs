@@ -1,0 +1,64 @@
+//! A key goes where Kafka's own producer sends it: to the same partition whichever program writes it.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use onlooker_event::partition_of;
+use onlooker_ports::conformance::log::LogUnderTest;
+use onlooker_ports::{GroupEvent, GroupReader, LogWriter, OutgoingBatch, Topic};
+use onlooker_testkit::shared;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use support::{KafkaLog, config};
+
+/// What `java/Partitions.java` wrote: key, and its partition of 5, 8 and 96.
+fn written_by_java() -> Vec<(Vec<u8>, [i32; 3])> {
+    include_str!("data/java_partitions.csv")
+        .lines()
+        .skip(2)
+        .map(|line| {
+            let mut fields = line.split(',');
+            let hex = fields.next().unwrap();
+            let byte = |i: usize| u8::from_str_radix(&hex[i..i + 2], 16).unwrap();
+            let key = (0..hex.len()).step_by(2).map(byte).collect();
+            let mut partition = || fields.next().unwrap().parse().unwrap();
+            (key, [partition(), partition(), partition()])
+        })
+        .collect()
+}
+
+#[test]
+fn our_arithmetic_is_javas() {
+    let keys = written_by_java();
+    assert_eq!(keys.len(), 600);
+    for (key, partitions) in keys {
+        assert_eq!([5, 8, 96].map(|count| partition_of(&key, count)), partitions, "of {key:02x?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn our_producer_sends_where_java_sends() {
+    let log = KafkaLog::create(config(&shared::kafka().bootstrap()), 5, 1).await;
+    let expected: BTreeMap<Vec<u8>, i32> =
+        written_by_java().into_iter().map(|(key, [of_5, ..])| (key, of_5)).collect();
+    let mut batch = OutgoingBatch::default();
+    expected.keys().for_each(|key| batch.push(Topic::Views, key, b"v"));
+    log.writer().await.append(batch).await.unwrap();
+    let mut reader = log.reader(Topic::Views, "java").await;
+    let mut found = BTreeMap::new();
+    while found.len() < expected.len() {
+        match reader.next(Duration::from_secs(60)).await.unwrap().unwrap() {
+            GroupEvent::Assigned { partitions, .. } => {
+                for partition in partitions {
+                    reader.start(partition, 0).await.unwrap();
+                }
+            }
+            GroupEvent::Records(batch) => {
+                found.extend(batch.iter().map(|record| (record.key.unwrap().to_vec(), batch.partition)));
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(found, expected);
+}
