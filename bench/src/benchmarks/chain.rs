@@ -101,7 +101,7 @@ fn ours(options: &Options, servers: &Servers, number: usize, views: u64) -> Resu
     let cold = drain(servers, &round, &looks(views, seed), &mut model)?;
     let port = servers.counters.port();
     let meter = Meter::open(servers.watched()?.into_iter().chain([flusher.watched()]))?;
-    let sketches = Keys::new(port, "dirtyS")?.sum(b"HLEN")?;
+    let sketches = Keys::new(port, "dirtyS")?.fields()?;
     until_archived(port, &mut flusher)?;
     let flushed = Flushed { sketches: sketches.unsigned_abs(), took: meter.elapsed() };
     let flush = meter.read()?;

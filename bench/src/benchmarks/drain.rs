@@ -28,24 +28,19 @@ impl Keys {
         Ok(Self { resp: Resp::connect(port)?, kind, names: Vec::new() })
     }
 
-    /// Asks for each partition's key by this command. None while not every partition has its key.
-    pub(crate) fn ask(&mut self, command: &[u8], rest: &[&[u8]]) -> Result<Option<Vec<Reply>>> {
-        if self.names.is_empty() && !self.find()? {
-            return Ok(None);
-        }
+    /// Asks for each key that is there by this command: an empty hash is no key.
+    pub(crate) fn ask(&mut self, command: &[u8], rest: &[&[u8]]) -> Result<Vec<Reply>> {
+        self.find()?;
         let mut pipeline = Pipeline::default();
         for name in &self.names {
             pipeline.push(&[&[command, name], rest].concat());
         }
-        self.resp.run(&mut pipeline).map(Some)
+        self.resp.run(&mut pipeline)
     }
 
-    /// Sums what the command answers; a partition without a key has 0.
-    pub(crate) fn sum(&mut self, command: &[u8]) -> Result<i64> {
-        self.find()?;
-        let mut pipeline = Pipeline::default();
-        self.names.iter().for_each(|name| pipeline.push(&[command, name]));
-        let replies = self.resp.run(&mut pipeline)?;
+    /// The fields of all partitions' hashes together.
+    pub(crate) fn fields(&mut self) -> Result<i64> {
+        let replies = self.ask(b"HLEN", &[])?;
         Ok(replies.iter().map(|r| if let Reply::Int(n) = r { *n } else { 0 }).sum())
     }
 
@@ -73,10 +68,9 @@ impl Keys {
     /// The field `offset` of each partition's key; 0 where there is none yet.
     fn offsets(&mut self) -> Result<Vec<i64>> {
         if !self.find()? {
-            self.names.clear();
             return Ok(vec![0; PARTITIONS as usize]);
         }
-        let replies = self.ask(b"HGET", &[b"offset"])?.unwrap_or_default();
+        let replies = self.ask(b"HGET", &[b"offset"])?;
         replies
             .into_iter()
             .map(|reply| {
@@ -165,12 +159,11 @@ pub(crate) fn until_counted(
 
 /// Waits until nothing is dirty: everything is archived.
 pub(crate) fn until_archived(port: u16, flusher: &mut Role) -> Result<()> {
-    let mut sketches = Keys::new(port, "dirtyS")?;
-    let mut numbers = Keys::new(port, "dirtyN")?;
+    let mut hashes = [Keys::new(port, "dirtyS")?, Keys::new(port, "dirtyN")?];
     let start = Instant::now();
     loop {
         flusher.check_alive()?;
-        let dirty = sketches.sum(b"HLEN")? + numbers.sum(b"SCARD")?;
+        let dirty = hashes.iter_mut().map(Keys::fields).sum::<Result<i64>>()?;
         if dirty == 0 {
             return Ok(());
         }

@@ -11,7 +11,7 @@ use crate::latency::Latency;
 use crate::meter::{Cost, Meter, Watched};
 use crate::roles::{Role, Round};
 use crate::servers::Servers;
-use crate::workload::{Look, SITE, Shape, Workload, Zipf, item_name, json, json_of};
+use crate::workload::{Look, SITE, Shape, Workload, Zipf, item_name, json_of};
 use anyhow::{Result, anyhow, ensure};
 use onlooker_testkit::ports::free_port;
 use rand::SeedableRng;
@@ -210,6 +210,7 @@ fn read(zipf: &Zipf, i: u64) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::json;
 
     #[test]
     fn requests_are_views_and_reads() {

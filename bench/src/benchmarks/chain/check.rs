@@ -2,7 +2,7 @@
 
 use crate::benchmarks::drain::Keys;
 use crate::model::{Model, count_key};
-use crate::resp::Resp;
+use crate::resp::{Reply, Resp};
 use anyhow::{Context, Result, ensure};
 use onlooker_event::partition_of;
 use onlooker_sketch::Sketch;
@@ -14,13 +14,15 @@ const SAMPLE: usize = 200;
 /// Every item's number of views, exactly.
 pub(super) fn numbers(port: u16, model: &Model) -> Result<()> {
     let mut found: HashMap<Vec<u8>, u64> = HashMap::new();
-    let replies = Keys::new(port, "totals")?.ask(b"HGETALL", &[])?.context("a partition has no numbers")?;
-    for reply in replies {
-        let mut parts = reply.parts().into_iter().filter_map(crate::resp::Reply::bytes);
-        while let (Some(field), Some(value)) = (parts.next(), parts.next()) {
-            // Bytes 8 to 15 are the number, little-endian; see the catalogue of Redis keys.
-            let n = value.get(8..16).and_then(|n| n.try_into().ok()).context("a number too short")?;
-            found.insert(field, u64::from_le_bytes(n));
+    // What changed since it was archived stands in the second and is the newer one.
+    for kind in ["totals", "dirtyN"] {
+        for reply in Keys::new(port, kind)?.ask(b"HGETALL", &[])? {
+            let mut parts = reply.parts().into_iter().filter_map(Reply::bytes);
+            while let (Some(field), Some(value)) = (parts.next(), parts.next()) {
+                // Bytes 8 to 15 are the number, little-endian.
+                let n = value.get(8..16).and_then(|n| n.try_into().ok()).context("a number too short")?;
+                found.insert(field, u64::from_le_bytes(n));
+            }
         }
     }
     let wrong: Vec<String> = model
