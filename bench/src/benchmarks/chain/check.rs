@@ -14,14 +14,15 @@ const SAMPLE: usize = 200;
 /// Every item's number of views, exactly.
 pub(super) fn numbers(port: u16, model: &Model) -> Result<()> {
     let mut found: HashMap<Vec<u8>, u64> = HashMap::new();
-    // What changed since it was archived stands in the second and is the newer one.
-    for kind in ["totals", "dirtyN"] {
+    // What changed since it was archived stands in the first and is the newer one. In this order, since the flusher
+    // moves numbers from the first to the second meanwhile.
+    for kind in ["dirtyN", "totals"] {
         for reply in Keys::new(port, kind)?.ask(b"HGETALL", &[])? {
             let mut parts = reply.parts().into_iter().filter_map(Reply::bytes);
             while let (Some(field), Some(value)) = (parts.next(), parts.next()) {
                 // Bytes 8 to 15 are the number, little-endian.
                 let n = value.get(8..16).and_then(|n| n.try_into().ok()).context("a number too short")?;
-                found.insert(field, u64::from_le_bytes(n));
+                found.entry(field).or_insert(u64::from_le_bytes(n));
             }
         }
     }
