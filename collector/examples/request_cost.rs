@@ -1,9 +1,9 @@
 //! What a request costs: the CPU time of the collector against that of an axum server which answers 202 to anything.
 //!
 //! ```text
-//! cargo run --release -p onlooker-collector --example cost [ROUNDS]
-//! cost serve bare|collector|collector+acks    one of the servers alone, to look into it
-//! cost load ADDRESS VIEWS_A_REQUEST REQUESTS  the load alone
+//! cargo run --release -p onlooker-collector --example request_cost [ROUNDS]
+//! request_cost serve bare|collector|collector+acks    one of the servers alone, to look into it
+//! request_cost load ADDRESS VIEWS_A_REQUEST REQUESTS  the load alone
 //! ```
 //! Each server is a process of its own, under the same load; only its CPU time is counted. The collector appends to a
 //! log that acknowledges at once, or, as `+acks`, every 2 ms from a thread of its own, as a client library does.
@@ -25,7 +25,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 /// Requests on their way at once, two client threads together.
-const CONNECTIONS: usize = 64;
+const CONNECTIONS: usize = 256;
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
