@@ -73,7 +73,7 @@ async fn a_collector_outlives_its_broker() {
     system.kafka.kill().unwrap();
     let collector = Role::launch(&system, "collector", &["--set", "collector.append_timeout_ms=2000"]);
     wait_until("the collector to listen", LONG, || collector.admin_status("livez") == Some(200)).unwrap();
-    assert_eq!(collector.admin_status("readyz"), Some(503));
+    wait_until("the collector to notice", LONG, || collector.admin_status("readyz") == Some(503)).unwrap();
     let http = system.http();
     let begun = Instant::now();
     let (status, answer) = http.try_send(&view("a", "v")).await.unwrap();

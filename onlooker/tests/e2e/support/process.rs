@@ -101,6 +101,9 @@ impl Drop for Role {
             let lines: Vec<&str> = log.lines().collect();
             eprintln!("== end of {}'s log\n{}", self.name, lines[lines.len().saturating_sub(25)..].join("\n"));
             eprintln!("== its readiness: {:?}", self.admin_text("readyz"));
+            let metrics = self.admin_text("metrics").unwrap_or_default();
+            let told = |l: &&str| l.starts_with("onlooker_") && !l.contains("_bucket") && !l.ends_with(" 0");
+            eprintln!("== its metrics\n{}", metrics.lines().filter(told).collect::<Vec<_>>().join("\n"));
         }
     }
 }
