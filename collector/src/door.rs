@@ -162,10 +162,11 @@ impl<L: LogWriter> Door<L> {
         let mut batch = OutgoingBatch::default();
         let made = self.maker(headers, None, peer).make(&pixel::fields(query), &mut batch);
         // Counted as refused by whoever turns the error into an answer.
-        made.map_err(|detail| {
+        let (_, facts) = made.map_err(|detail| {
             let status = answer::status(detail.code);
             detail.with_status(status)
         })?;
+        self.note_viewer(facts);
         self.append(batch, &mut self.memory.share()).await?;
         Ok(answer::pixel())
     }
@@ -184,9 +185,7 @@ impl<L: LogWriter> Door<L> {
         };
         match made {
             Ok((view_id, facts)) => {
-                if facts.has(Facts::BAD_VIEWER) {
-                    self.metrics.bad_viewer.increment(1);
-                }
+                self.note_viewer(facts);
                 Ok(view_id)
             }
             Err(detail) => {
@@ -254,6 +253,12 @@ impl<L: LogWriter> Door<L> {
             now_ms: now_ms(),
         };
         Maker { sites: &self.sites, hasher: &self.hasher, origin }
+    }
+
+    fn note_viewer(&self, facts: Facts) {
+        if facts.has(Facts::BAD_VIEWER) {
+            self.metrics.bad_viewer.increment(1);
+        }
     }
 
     fn note_address(&self, address: IpAddr) {

@@ -3,6 +3,8 @@
 use crate::support::{config, post, start, trusted};
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 use std::io::Write;
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -226,4 +228,30 @@ async fn a_slow_and_a_broken_body_are_told() {
     broken.write(b"POST /v1/views HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n").await;
     assert_eq!(broken.answer().await.expect(400).code(), "body_broken");
     assert_eq!(server.log.take(), []);
+}
+
+#[test]
+fn no_body_brings_it_down() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = runtime.block_on(start(config()));
+    let fields = "site|key|item|id|session|referrer|viewer|ip|ua|at|owner|x";
+    let values = r#"-?[0-9]{1,20}|"[a-z\\n\\u00e9 ]{0,9}"|"\\\\ud8[0-9a-f]{2}"|null|true|\[\]|\{\}|"blog"|"#;
+    let like_views = format!(r#"\[?(\{{("({fields})":({values}),?){{0,4}}\}}[,\n]?){{0,4}}\]?"#);
+    let bodies = prop_oneof![
+        proptest::collection::vec(any::<u8>(), 0..100),
+        proptest::string::string_regex(&like_views).unwrap().prop_map(String::into_bytes),
+        proptest::collection::vec(any::<u8>(), 0..100).prop_map(|bytes| gzip(&bytes)),
+    ];
+    TestRunner::new(ProptestConfig::with_cases(500))
+        .run(&(bodies, any::<bool>()), |(body, with_token)| {
+            let request = if with_token { trusted(&body) } else { post(&body) };
+            let answer = runtime.block_on(server.send(request));
+            prop_assert!([202, 400, 403].contains(&answer.status), "{:?}", answer);
+            prop_assert!(answer.json().is_object());
+            let accepted = answer.json()["accepted"].as_u64().unwrap_or(0);
+            prop_assert_eq!(accepted, server.log.take().len() as u64);
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(server.metric("onlooker_http_panics_total{server=\"collector\"}"), 0.0);
 }
