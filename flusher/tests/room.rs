@@ -1,4 +1,5 @@
 //! The room on the model of its servers.
+#![allow(clippy::unwrap_used)]
 
 use onlooker_event::{CountKey, DayNumber, Scope};
 use onlooker_flusher::{FlusherConfig, FlusherPorts, run};

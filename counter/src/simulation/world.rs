@@ -577,7 +577,7 @@ impl World {
                         return Err(format!("the sketch of {key:?} is not the log below its mark {mark:?}"));
                     }
                 }
-                Some(Stored::Junk(_)) => return Err(format!("{key:?} is no sketch")),
+                Some(_) => return Err(format!("{key:?} is no sketch")),
                 None => {
                     let row = Archived { number: Some((u64::MAX, 0)), ..row };
                     self.truth.covers(&row, key, applied).map_err(|e| format!("absent, and {e}"))?;

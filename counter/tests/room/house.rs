@@ -117,7 +117,7 @@ impl House {
             assert_eq!(found, Some(*n), "views of {key:?}");
             let held = match held {
                 Some(Stored::Sketch(sketch)) => sketch,
-                Some(Stored::Junk(_)) => panic!("{key:?} is no sketch"),
+                Some(_) => panic!("{key:?} is no sketch"),
                 None => Sketch::from_redis(&row.sketch.expect("a sketch somewhere").0).unwrap(),
             };
             assert!(held.register_eq(sketch), "sketch of {key:?}");

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use onlooker_event::CountKey;
 use onlooker_ports::{
-    Apply, ApplyOutcome, CountLookup, Dirty, Held, Number, NumberRead, SketchAdd, SketchRead,
+    Apply, ApplyOutcome, CountLookup, Dirty, Held, Number, NumberRead, ReadCount, SketchAdd, SketchRead,
+    SketchValue,
 };
 use onlooker_sketch::Sketch;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,6 +43,9 @@ pub enum Rule {
 /// In `changed_s`: the batch did not change the number. Only for leaving `UnchangedIsDirty` out.
 pub const UNCHANGED: u32 = u32::MAX - 1;
 
+/// Wishes that are kept.
+const WISHES: usize = 10_000;
+
 /// What stands under a sketch's key.
 #[derive(Debug, Clone)]
 pub enum Stored {
@@ -49,6 +53,8 @@ pub enum Stored {
     Sketch(Sketch),
     /// Bytes that are none.
     Junk(Bytes),
+    /// Something that is no string of bytes at all.
+    Foreign,
 }
 
 /// One partition's keys.
@@ -100,7 +106,7 @@ impl Counts {
     /// INIT.
     pub fn init(&mut self, durable: i64, whole_at: i64) -> i64 {
         if self.applied.is_none() || !self.keeps(Rule::InitOnce) {
-            (self.applied, self.whole_at) = (Some(durable), whole_at);
+            (self.applied, self.whole_at, self.as_of_ms) = (Some(durable), whole_at, 0);
         }
         self.applied.unwrap_or(durable)
     }
@@ -131,22 +137,30 @@ impl Counts {
         for (at, sketch) in batch.sketches.iter().enumerate() {
             match self.sketches.get(&sketch.key) {
                 Some(Stored::Sketch(_)) => {}
-                Some(Stored::Junk(_)) => corrupt.push(at),
+                Some(Stored::Junk(_) | Stored::Foreign) => corrupt.push(at),
                 None if self.dirty_sketches.contains_key(&sketch.key) => corrupt.push(at),
                 None if sketch.base.is_none() => missing.push(at),
                 None => {}
             }
         }
         if !corrupt.is_empty() {
+            for at in &corrupt {
+                // It does not count as archived, or the log could be given up.
+                let key = &batch.sketches[*at].key;
+                self.dirty_sketches.entry(key.clone()).or_insert(batch.from);
+                self.evictable.remove(key);
+            }
             return ApplyOutcome::Corrupt(corrupt);
         }
         if !missing.is_empty() && self.keeps(Rule::Missing) {
             return ApplyOutcome::Missing(missing);
         }
         for sketch in &batch.sketches {
+            self.absent.remove(&sketch.key);
             self.add(sketch, batch.to);
         }
         for (key, number) in &batch.numbers {
+            self.absent.remove(key);
             self.numbers.insert(key.clone(), *number);
             if self.keeps(Rule::UnchangedIsDirty) || number.changed_s != UNCHANGED {
                 self.dirty_numbers.insert(key.clone());
@@ -193,6 +207,31 @@ impl Counts {
         }
     }
 
+    /// What a reader finds.
+    pub fn read(&self, key: &CountKey, bytes: bool) -> ReadCount {
+        let views = self.numbers.get(key).map(|number| number.n);
+        let sketch = self.sketches.get(key).map(|stored| match stored {
+            Stored::Sketch(sketch) if bytes => SketchValue::Bytes(sketch.to_redis().into()),
+            Stored::Sketch(sketch) => SketchValue::Estimate(sketch.count()),
+            Stored::Junk(_) | Stored::Foreign => SketchValue::Corrupt,
+        });
+        ReadCount { views, sketch, known_absent: self.absent.contains(key) }
+    }
+
+    /// Notes that the archive does not know these keys.
+    pub fn mark_absent(&mut self, keys: &[CountKey]) {
+        let unknown = |key: &&CountKey| !self.numbers.contains_key(*key) && !self.sketches.contains_key(*key);
+        let unknown: Vec<_> = keys.iter().filter(unknown).cloned().collect();
+        self.absent.extend(unknown);
+    }
+
+    /// Wishes; those beyond the bound are dropped.
+    pub fn want(&mut self, key: &CountKey) {
+        if self.wanted.len() < WISHES {
+            self.wanted.insert(key.clone());
+        }
+    }
+
     /// BEGIN.
     pub fn begin(&self) -> Option<Dirty> {
         Some(Dirty {
@@ -210,7 +249,7 @@ impl Counts {
     pub fn read_sketches(&self, applied: i64, keys: &[CountKey]) -> Option<Vec<SketchRead>> {
         let read = |key: &CountKey| match (self.dirty_sketches.get(key), self.sketches.get(key)) {
             (None, _) => SketchRead::Clean,
-            (Some(_), None) => SketchRead::Corrupt,
+            (Some(_), None | Some(Stored::Foreign)) => SketchRead::Corrupt,
             (Some(t), Some(Stored::Sketch(s))) => SketchRead::Found { t: *t, bytes: s.to_redis().into() },
             (Some(t), Some(Stored::Junk(bytes))) => SketchRead::Found { t: *t, bytes: bytes.clone() },
         };

@@ -3,8 +3,8 @@
 use crate::{Archive, Counts, Fate, Journal};
 use onlooker_event::CountKey;
 use onlooker_ports::{
-    self as ports, Apply, ApplyOutcome, ArchiveCell, Archived, CountLookup, CountStore, Dirty, Number,
-    NumberRead, PortError, SketchRead,
+    self as ports, Apply, ApplyOutcome, ArchiveCell, Archived, CountLookup, CountReader, CountStore, Dirty,
+    Number, NumberRead, PartitionState, PortError, ReadCount, SketchRead,
 };
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -156,7 +156,7 @@ impl CountStore for CountsPort {
 
     async fn mark_absent(&self, partition: i32, keys: &[CountKey], _ttl: Duration) -> Result<(), PortError> {
         let keys = keys.to_vec();
-        self.ask("mark_absent", partition, move |c| c.absent.extend(keys)).await
+        self.ask("mark_absent", partition, move |c| c.mark_absent(&keys)).await
     }
 
     async fn claim_round(&self, partition: i32, hold: Duration) -> Result<bool, PortError> {
@@ -169,6 +169,45 @@ impl CountStore for CountsPort {
             free
         })
         .await
+    }
+}
+
+/// Partitions that readers are told of.
+const PARTITIONS: u32 = 1024;
+
+impl CountReader for CountsPort {
+    async fn partitions(&self) -> Result<Option<u32>, PortError> {
+        let begun = lock(&self.partitions).values().any(|c| c.applied.is_some());
+        Ok(begun.then_some(PARTITIONS))
+    }
+
+    async fn states(&self, partitions: &[i32]) -> Result<Vec<Option<PartitionState>>, PortError> {
+        let state = |c: &mut Counts| {
+            let (as_of_ms, whole_at) = (c.as_of_ms, c.whole_at);
+            c.applied.map(|applied| PartitionState { applied, as_of_ms, whole_at })
+        };
+        let mut states = Vec::with_capacity(partitions.len());
+        for partition in partitions {
+            states.push(self.ask("state", *partition, state).await?);
+        }
+        Ok(states)
+    }
+
+    async fn read(&self, keys: &[(i32, CountKey)], bytes: bool) -> Result<Vec<ReadCount>, PortError> {
+        let mut found = Vec::with_capacity(keys.len());
+        for (partition, key) in keys {
+            let key = key.clone();
+            found.push(self.ask("read_count", *partition, move |c| c.read(&key, bytes)).await?);
+        }
+        Ok(found)
+    }
+
+    async fn want(&self, keys: &[(i32, CountKey)]) -> Result<(), PortError> {
+        for (partition, key) in keys {
+            let key = key.clone();
+            self.ask("want", *partition, move |c| c.want(&key)).await?;
+        }
+        Ok(())
     }
 }
 
@@ -229,7 +268,8 @@ impl ports::Archive for ArchivePort {
             return vec![Err(error); cells.len()];
         }
         let mut results = Vec::new();
-        for cell in cells.iter().cloned() {
+        for cell in cells {
+            let cell = cell.clone();
             results.push(self.ask("write_cell", -1, move |a| a.write(&cell)).await);
         }
         results
