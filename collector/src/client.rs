@@ -1,10 +1,10 @@
 //! Whose address a request comes from.
 
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderName};
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-const FORWARDED_FOR: &str = "x-forwarded-for";
+static FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// The client's address, and what was seen on the way to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,10 +21,10 @@ pub(crate) fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> Cl
     let peer = peer.to_canonical();
     let is_trusted = |address: IpAddr| trusted.iter().any(|net| net.contains(&address));
     if !is_trusted(peer) {
-        return Client { address: peer, untrusted_header: headers.contains_key(FORWARDED_FOR) };
+        return Client { address: peer, untrusted_header: headers.contains_key(&FORWARDED_FOR) };
     }
     let mut address = peer;
-    let lines = headers.get_all(FORWARDED_FOR).into_iter().collect::<Vec<_>>();
+    let lines = headers.get_all(&FORWARDED_FOR).into_iter().collect::<Vec<_>>();
     'walk: for line in lines.iter().rev() {
         for hop in line.as_bytes().rsplit(|b| *b == b',') {
             // What is no address was not written by a proxy that we trust: the walk ends at the last good one.
@@ -57,7 +57,7 @@ mod tests {
     fn find(peer: &str, lines: &[&str], trusted: &[&str]) -> (String, bool) {
         let mut headers = HeaderMap::new();
         for line in lines {
-            headers.append(FORWARDED_FOR, HeaderValue::from_str(line).unwrap());
+            headers.append(&FORWARDED_FOR, HeaderValue::from_str(line).unwrap());
         }
         let trusted: Vec<IpNet> = trusted.iter().map(|t| t.parse().unwrap()).collect();
         let found = client(peer.parse().unwrap(), &headers, &trusted);

@@ -5,7 +5,7 @@ use crate::sites::Sites;
 use axum::body::Body;
 use axum::http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
-    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, VARY,
+    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, RETRY_AFTER, VARY,
 };
 use axum::http::{HeaderValue, Response, StatusCode};
 
@@ -18,8 +18,10 @@ pub(crate) fn apply(response: &mut Response<Body>, origin: Option<&HeaderValue>,
     if origin.to_str().is_ok_and(|text| sites.anyone_allows(text)) {
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
         headers.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
-        // Else a page that was told to come back later cannot see when.
-        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("retry-after"));
+        if headers.contains_key(RETRY_AFTER) {
+            // Else a page that was told to come back later cannot see when.
+            headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("retry-after"));
+        }
     }
 }
 

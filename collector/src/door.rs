@@ -148,7 +148,7 @@ impl<L: LogWriter> Door<L> {
             Views::Many(views) => (false, views),
         };
         let maker = self.maker(headers, trusted, peer);
-        let mut batch = OutgoingBatch::default();
+        let mut batch = maker.batch_for(views.len(), text.len());
         let outcomes = views.into_iter().map(|view| self.check(&maker, view, &mut batch)).collect();
         Ok(Checked { outcomes, single, batch })
     }
@@ -159,8 +159,9 @@ impl<L: LogWriter> Door<L> {
         headers: &HeaderMap,
         peer: IpAddr,
     ) -> Result<Response<Body>, ApiError> {
-        let mut batch = OutgoingBatch::default();
-        let made = self.maker(headers, None, peer).make(&pixel::fields(query), &mut batch);
+        let maker = self.maker(headers, None, peer);
+        let mut batch = maker.batch_for(1, query.len());
+        let made = maker.make(&pixel::fields(query), &mut batch);
         // Counted as refused by whoever turns the error into an answer.
         let (_, facts) = made.map_err(|detail| {
             let status = answer::status(detail.code);
@@ -205,7 +206,7 @@ impl<L: LogWriter> Door<L> {
         let limit = self.config.append_timeout;
         let start = Instant::now();
         // When the time is over the records may still reach the log: a client that repeats the request repeats its ids.
-        let outcome = tokio::time::timeout(limit, self.log.append(batch)).await;
+        let outcome = tokio::time::timeout_at((start + limit).into(), self.log.append(batch)).await;
         self.metrics.append.record(start.elapsed().as_secs_f64());
         match outcome.unwrap_or_else(|_| Err(too_slow(limit))) {
             Ok(()) => {

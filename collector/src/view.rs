@@ -4,7 +4,7 @@ use crate::fields::{Fields, Value, shown};
 use crate::identity::{Hasher, Identity};
 use crate::sites::{Site, Sites};
 use crate::text::free_text;
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderName};
 use onlooker_event::{ClientId, Facts, IdError, ViewId, ViewerHash, usable_viewer};
 use onlooker_ports::{OutgoingBatch, Topic};
 use onlooker_proto::NewView;
@@ -17,6 +17,8 @@ use std::net::IpAddr;
 const MAX_AGENT_BYTES: usize = 512;
 /// Longest referrer that is kept, in bytes; more is cut.
 const MAX_REFERRER_BYTES: usize = 1024;
+/// What a record has besides texts: key, ids, hash, numbers.
+const RECORD_BYTES: usize = 96;
 /// No view is older than the World Wide Web's common logs: 1990-01-01T00:00Z. What is, is seconds where milliseconds
 /// were meant, or a clock that was never set.
 const OLDEST_MS: i64 = 631_152_000_000;
@@ -48,20 +50,24 @@ pub(crate) struct Maker<'a> {
     pub(crate) origin: Origin<'a>,
 }
 
+/// Headers by which clients say that they fetch ahead, and the words that say so.
+static AHEAD: [(HeaderName, &[&str]); 5] = [
+    (HeaderName::from_static("sec-purpose"), &["prefetch", "prerender"]),
+    (HeaderName::from_static("purpose"), &["prefetch"]),
+    (HeaderName::from_static("x-purpose"), &["preview"]),
+    (HeaderName::from_static("x-moz"), &["prefetch"]),
+    (HeaderName::from_static("next-router-prefetch"), &["1"]),
+];
+
 /// Facts that the request's headers tell: the browser fetched ahead of anybody looking.
 pub(crate) fn header_facts(headers: &HeaderMap) -> Facts {
-    let says = |name: &str, words: &[&str]| {
-        headers.get_all(name).iter().filter_map(|v| v.to_str().ok()).any(|value| {
+    let ahead = AHEAD.iter().any(|(name, words)| {
+        headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).any(|value| {
             value
                 .split([';', ','])
                 .any(|part| words.iter().any(|word| part.trim().eq_ignore_ascii_case(word)))
         })
-    };
-    let ahead = says("sec-purpose", &["prefetch", "prerender"])
-        || says("purpose", &["prefetch"])
-        || says("x-purpose", &["preview"])
-        || says("x-moz", &["prefetch"])
-        || says("next-router-prefetch", &["1"]);
+    });
     if ahead { Facts::PREFETCH } else { Facts::default() }
 }
 
@@ -71,6 +77,12 @@ fn known_agent(agent: Option<&str>) -> Option<&str> {
 }
 
 impl Maker<'_> {
+    /// An empty batch with room for the records of so many views, whose JSON has so many bytes.
+    pub(crate) fn batch_for(&self, views: usize, json_bytes: usize) -> OutgoingBatch {
+        let agent = self.origin.agent.as_deref().map_or(0, |agent| agent.len().min(MAX_AGENT_BYTES));
+        OutgoingBatch::with_capacity(views, json_bytes + views * (RECORD_BYTES + agent))
+    }
+
     /// Appends one view's record to `out`, or says what is wrong with it. Returns the view's facts too.
     pub(crate) fn make(
         &self,

@@ -39,7 +39,10 @@ async fn a_log_that_is_away_or_full_is_told_and_recovered_from() {
     for (mode, code) in [(Mode::Away, "log_unavailable"), (Mode::Full, "log_full")] {
         server.log.set(mode);
         assert_comes_back(server.post(VIEW).await, code);
-        assert_comes_back(server.post(&format!("[{VIEW},{{}}]")).await, code);
+        let page = post(format!("[{VIEW},{{}}]")).header("Origin", "https://blog.example.com");
+        let answer = server.send(page).await;
+        assert_eq!(answer.header("access-control-expose-headers"), Some("retry-after"));
+        assert_comes_back(answer, code);
         assert_comes_back(server.get("/v1/view.gif?site=blog&item=a").await, code);
         server.log.set(Mode::Take);
         server.post(VIEW).await.expect(202);

@@ -158,6 +158,11 @@ pub struct OutgoingRef<'a> {
 }
 
 impl OutgoingBatch {
+    /// An empty batch with room for so many records, and for so many bytes of their keys and values.
+    pub fn with_capacity(records: usize, bytes: usize) -> Self {
+        Self { arena: Vec::with_capacity(bytes), entries: Vec::with_capacity(records) }
+    }
+
     /// Appends a record; `payload` writes the value at the end of the buffer that it is given.
     pub fn push_with(&mut self, topic: Topic, key: &[u8], payload: impl FnOnce(&mut Vec<u8>)) {
         let start = self.arena.len();
