@@ -23,7 +23,8 @@ pub struct CollectorConfig {
     pub max_inflight_bytes: usize,
     /// How long a client may take to send its body.
     pub body_timeout: Duration,
-    /// How long a request may wait for the log before it is answered 503.
+    /// How long a request may wait for the log before it is answered 503. Longer than the log's own delivery time-out,
+    /// so that the log's error comes first, which says more and is what readiness goes by.
     pub append_timeout: Duration,
     /// Open connections.
     pub max_connections: usize,
@@ -48,7 +49,7 @@ impl Default for CollectorConfig {
             max_items: 1000,
             max_inflight_bytes: 64 << 20,
             body_timeout: Duration::from_secs(10),
-            append_timeout: Duration::from_secs(10),
+            append_timeout: Duration::from_secs(12),
             max_connections: 10_000,
             lame_duck: Duration::ZERO,
             drain: Duration::from_secs(15),
