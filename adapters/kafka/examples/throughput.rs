@@ -1,6 +1,7 @@
 //! CPU time per record of writer, reader and transactor, ours and the broker's.
 //!
-//! `cargo run --release -p onlooker-kafka --example throughput -- [records]`; starts a broker of its own.
+//! `cargo run --release -p onlooker-kafka --example throughput -- [records [writer|reader|transactor]…]`; starts a
+//! broker of its own.
 
 #![expect(clippy::unwrap_used, reason = "a measurement that fails has nothing to say")]
 
@@ -18,6 +19,8 @@ const WAIT: Duration = Duration::from_secs(1);
 #[tokio::main(worker_threads = 2)]
 async fn main() {
     let records: usize = std::env::args().nth(1).map_or(400_000, |n| n.parse().unwrap());
+    let parts: Vec<String> = std::env::args().skip(2).collect();
+    let wanted = |part: &str| parts.is_empty() || parts.iter().any(|wanted| wanted == part);
     let server = KafkaServer::builder().jvm(Jvm::lasting(512)).start().unwrap();
     let config = config(&server, "warm", Compression::None).await;
     // The broker's compiler has to have seen the load before anything is worth measuring.
@@ -25,15 +28,21 @@ async fn main() {
     for compression in [Compression::None, Compression::Lz4] {
         let config = self::config(&server, &format!("{compression:?}"), compression).await;
         let named = |what: &str| format!("{what}, {compression:?}");
-        write(&server, &config, &named("writer, 1 a batch, 256 at once"), records / 4, 1, 256).await;
+        if wanted("writer") {
+            write(&server, &config, &named("writer, 1 a batch, 256 at once"), records / 4, 1, 256).await;
+            latency(&config).await;
+        }
         write(&server, &config, &named("writer, 100 a batch, 8 at once"), records, 100, 8).await;
-        read(&server, &config, &named("reader"), records).await;
-        for size in [1_000, 5_000] {
-            transact(&server, &config, &named(&format!("transactor, {size} a transaction")), records, size)
-                .await;
+        if wanted("reader") {
+            read(&server, &config, &named("reader"), records).await;
+        }
+        for size in [200, 1_000, 5_000] {
+            if wanted("transactor") {
+                let what = named(&format!("transactor, {size} a transaction"));
+                transact(&server, &config, &what, records.min(size * 200), size).await;
+            }
         }
     }
-    latency(&config).await;
 }
 
 async fn config(server: &KafkaServer, name: &str, compression: Compression) -> KafkaConfig {
@@ -47,15 +56,23 @@ async fn config(server: &KafkaServer, name: &str, compression: Compression) -> K
     config
 }
 
-/// About what a view is: a key of 16 random bytes and 134 more that are partly alike.
+/// About what a view is: a key of 16 random bytes, and a value of 134 of which half are random ids and times.
 fn fill(batch: &mut OutgoingBatch, topic: Topic, number: usize) {
-    let random = (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let key = [random.to_le_bytes(), random.rotate_left(17).wrapping_mul(31).to_le_bytes()].concat();
+    let mut state = (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut random = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    let key = [random(), random()].concat();
     batch.push_with(topic, &key, |out| {
-        out.extend_from_slice(b"example.org /a/fairly/ordinary/path/");
-        out.extend_from_slice((random % 100_000).to_string().as_bytes());
-        out.extend_from_slice(&key);
-        out.resize(out.len() + 134 - 57, (random % 251) as u8);
+        for _ in 0..8 {
+            out.extend_from_slice(&random());
+        }
+        let item = u64::from_le_bytes(random()) % 100_000;
+        let text = format!("example.org /a/fairly/ordinary/path/to/an/article-{item:06}?from=home&x");
+        out.extend_from_slice(&text.as_bytes()[..70]);
     });
 }
 

@@ -169,23 +169,6 @@ pub async fn topic_id(config: &KafkaConfig, topic: Topic) -> Result<String, Port
     blocking(move || native_admin::topic_id(admin.client.inner(), &name, admin.wait)).await
 }
 
-/// Deletes topics, for tests and for `--recreate`.
-///
-/// # Errors
-/// Kafka cannot be reached or refuses us.
-pub async fn delete_topics(config: &KafkaConfig, topics: &[Topic]) -> Result<(), PortError> {
-    let admin = Admin::connect(config).await?;
-    let names: Vec<&str> = topics.iter().map(|topic| config.topics.get(*topic)).collect();
-    let results = admin.client.delete_topics(&names, &admin.options()).await;
-    for result in results.map_err(|error| from_kafka(&error, "deleting topics"))? {
-        match result {
-            Ok(_) | Err((_, RDKafkaErrorCode::UnknownTopicOrPartition)) => {}
-            Err((name, code)) => return Err(from_code(code, format_args!("deleting topic {name}"))),
-        }
-    }
-    Ok(())
-}
-
 struct Admin {
     client: AdminClient<Watched>,
     wait: Duration,

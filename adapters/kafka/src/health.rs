@@ -70,8 +70,10 @@ impl Health {
                 state.refusal = Some((Instant::now(), reason.to_owned()));
             }
         } else if code == RDKafkaErrorCode::Fatal {
-            tracing::error!(client = self.client, reason, "kafka client is beyond repair");
-            state.fatal = Some(reason.to_owned());
+            if state.fatal.is_none() {
+                tracing::error!(client = self.client, reason, "kafka client is beyond repair");
+                state.fatal = Some(reason.to_owned());
+            }
         } else if matches!(code, RDKafkaErrorCode::AllBrokersDown | RDKafkaErrorCode::MessageTimedOut) {
             if state.down.is_none() {
                 tracing::warn!(client = self.client, reason, "kafka is out of reach");

@@ -92,7 +92,7 @@ impl LogWriter for KafkaWriter {
             outcome = done => outcome.unwrap_or(Err(RDKafkaErrorCode::Fail)),
             error = client.health.until_permanent() => {
                 self.metrics.failed.increment(1);
-                return Err(error);
+                return Err(client.or_renewed(error));
             }
             () = tokio::time::sleep(late) => Err(RDKafkaErrorCode::MessageTimedOut),
         };
@@ -104,11 +104,16 @@ impl LogWriter for KafkaWriter {
             }
             Err(code) => {
                 // A broker that is frozen closes no connection: the first sign of it is a record that timed out.
-                if code == RDKafkaErrorCode::MessageTimedOut {
-                    client.health.saw(code, "records were not acknowledged in time");
+                match code {
+                    RDKafkaErrorCode::MessageTimedOut => {
+                        client.health.saw(code, "records were not acknowledged in time");
+                    }
+                    // Records are refused with it before the client's own report is served.
+                    RDKafkaErrorCode::Fatal => client.health.saw(code, "records are refused"),
+                    _ => {}
                 }
                 self.metrics.failed.increment(1);
-                Err(from_code(code, "appending"))
+                Err(client.or_renewed(from_code(code, "appending")))
             }
         }
     }
@@ -253,6 +258,15 @@ impl Client {
         Ok(Arc::new(Self { health, topics: Default::default(), names, producer, stopped }))
     }
 
+    /// What a fatal error means to the caller: the next append finds a new client.
+    fn or_renewed(&self, error: PortError) -> PortError {
+        if self.health.is_fatal() {
+            unavailable(format_args!("the producer is renewed: {error}"))
+        } else {
+            error
+        }
+    }
+
     fn topic(&self, index: usize) -> Result<&NativeTopic, PortError> {
         let (Some(cell), Some(name)) = (self.topics.get(index), self.names.get(index)) else {
             return Err(failed("no such topic"));
@@ -310,5 +324,43 @@ impl Poller {
                 probed = Some(Instant::now());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::{WantedTopic, apply_topics};
+    use onlooker_testkit::shared;
+    use std::ffi::CString;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_client_beyond_repair_is_replaced() {
+        let mut config = KafkaConfig { brokers: vec![shared::kafka().bootstrap()], ..KafkaConfig::default() };
+        config.topics.views = "fatal.views".into();
+        let spec = onlooker_schemas::topics::topics().unwrap().views;
+        let spec = onlooker_schemas::topics::TopicSpec { partitions: 1, replication: 1, ..spec };
+        apply_topics(&config, &[WantedTopic { topic: Topic::Views, spec }], false).await.unwrap();
+        let writer = KafkaWriter::open(&config).unwrap();
+        let mut batch = OutgoingBatch::default();
+        batch.push(Topic::Views, b"k", b"v");
+        writer.append(batch.clone()).await.unwrap();
+        let first = writer.client().unwrap();
+        let reason = CString::new("a test says so").unwrap();
+        // SAFETY: the client and the text live.
+        unsafe {
+            rdkafka_sys::rd_kafka_test_fatal_error(
+                first.producer.client().native_ptr(),
+                rdkafka_sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER,
+                reason.as_ptr(),
+            );
+        }
+        // What is refused until the error is known is refused as something that passes.
+        let begun = Instant::now();
+        while let Err(error) = writer.append(batch.clone()).await {
+            assert!(error.is_transient(), "{error}");
+            assert!(begun.elapsed() < Duration::from_secs(30));
+        }
+        assert!(!Arc::ptr_eq(&first, &writer.client().unwrap()));
     }
 }

@@ -10,9 +10,10 @@ use onlooker_ports::{
     CommitError, GroupEvent, GroupReader, LogWriter, OutgoingBatch, PortError, Position, Topic, Transactor,
 };
 use onlooker_testkit::kafka::KafkaServer;
-use onlooker_testkit::wait_until_async;
+use onlooker_testkit::{wait_until, wait_until_async};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 use support::{KafkaLog, config};
 
@@ -154,11 +155,13 @@ async fn outcomes_of_transactions_are_true() {
     let mut source = log.reader(Topic::Views, "truth").await;
     let mut membership = None;
     let mut transactor = log.transactor(Topic::Views).await;
+    let begun = Arc::new(AtomicI64::new(0));
     let killer = {
-        let server = Arc::clone(&server);
+        let (server, begun) = (Arc::clone(&server), Arc::clone(&begun));
         std::thread::spawn(move || {
-            for _ in 0..2 {
-                std::thread::sleep(Duration::from_millis(1_500));
+            for outage in 1..=2 {
+                // In the middle of one, as far as can be told from here.
+                wait_until("transactions", SOON, || begun.load(Ordering::Relaxed) > outage * 10).unwrap();
                 server.kill().unwrap();
                 server.restart().unwrap();
             }
@@ -167,7 +170,7 @@ async fn outcomes_of_transactions_are_true() {
     let mut visible = BTreeSet::new();
     let mut outcomes = BTreeMap::new();
     let mut number = 0i64;
-    while !killer.is_finished() || number < 30 {
+    while !killer.is_finished() || number < 40 {
         // A broker's restart costs the membership now and then.
         while let Some(event) = source.next(Duration::from_millis(1)).await.unwrap_or(None) {
             match event {
@@ -178,6 +181,7 @@ async fn outcomes_of_transactions_are_true() {
         }
         let Some(membership) = &membership else { continue };
         number += 1;
+        begun.store(number, Ordering::Relaxed);
         let mut outputs = OutgoingBatch::default();
         (0..20).for_each(|n| outputs.push(Topic::Counted, b"k", format!("{number}/{n}").as_bytes()));
         let position = Position { partition: 0, offset: number, note: String::new() };

@@ -5,14 +5,14 @@
 mod support;
 
 use onlooker_kafka::KafkaReader;
-use onlooker_kafka::admin::{
-    Drift, WantedTopic, apply_topics, commit_start, delete_topics, group_positions, topic_id,
-};
+use onlooker_kafka::admin::{Drift, WantedTopic, apply_topics, commit_start, group_positions, topic_id};
 use onlooker_ports::conformance::log::LogUnderTest;
 use onlooker_ports::{GroupEvent, GroupReader, LogWriter, OutgoingBatch, PortError, Topic};
 use onlooker_testkit::{shared, wait_until_async};
+use rdkafka::admin::{AdminClient, AdminOptions};
+use rdkafka::client::DefaultClientContext;
 use std::time::Duration;
-use support::{KafkaLog, TOPICS, config, spec};
+use support::{KafkaLog, TOPICS, config, raw, spec};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -95,14 +95,13 @@ async fn a_topic_made_anew_has_another_id() {
     assert_eq!(topic_id(&config, Topic::Views).await.unwrap(), id);
     assert_ne!(topic_id(&config, Topic::Counted).await.unwrap(), id);
     assert_eq!(id.len(), 22, "{id}");
-    delete_topics(&config, &[Topic::Views]).await.unwrap();
+    let admin: AdminClient<DefaultClientContext> = raw(&config).create().unwrap();
+    admin.delete_topics(&[&config.topics.views], &AdminOptions::new()).await.unwrap();
     wait_until_async("the deletion", SOON, || async { topic_id(&config, Topic::Views).await.is_err() })
         .await
         .unwrap();
     apply_topics(&config, &wanted(1), false).await.unwrap();
     assert_ne!(topic_id(&config, Topic::Views).await.unwrap(), id);
-    delete_topics(&config, &TOPICS).await.unwrap();
-    delete_topics(&config, &TOPICS).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
