@@ -30,11 +30,8 @@ pub(crate) enum Request {
         worker: WorkerId,
         reply: oneshot::Sender<Result<(i64, i64), PortError>>,
     },
-    /// What the archive says is durable.
-    Durable {
-        partition: i32,
-        offset: i64,
-    },
+    /// What the archive says is durable: partitions and offsets.
+    Durable(Vec<(i32, i64)>),
 }
 
 /// The partition is no longer this worker's.

@@ -55,6 +55,11 @@ impl Inbox {
         self.deliveries = Some(deliveries);
     }
 
+    /// False once deliveries have ended: for what follows, they have to be asked for anew.
+    pub(crate) fn is_open(&self) -> bool {
+        self.deliveries.is_some()
+    }
+
     /// True while another delivery may be taken.
     pub(crate) fn has_room(&self) -> bool {
         self.rest.is_none()
@@ -64,13 +69,13 @@ impl Inbox {
             && self.grouper.dead_bytes() < DEAD_BYTES
     }
 
-    /// True once deliveries end though they were not closed: the partition is no longer ours.
-    pub(crate) async fn receive(&mut self) -> bool {
+    /// Waits for a delivery.
+    pub(crate) async fn receive(&mut self) {
         let Some(deliveries) = &mut self.deliveries else { return std::future::pending().await };
-        let delivery = deliveries.recv().await;
-        let ended = delivery.is_none();
-        delivery.into_iter().for_each(|d| self.accept(d));
-        ended
+        match deliveries.recv().await {
+            Some(delivery) => self.accept(delivery),
+            None => self.deliveries = None,
+        }
     }
 
     /// Takes what is there without waiting.
@@ -79,6 +84,7 @@ impl Inbox {
         while self.has_room() {
             match self.deliveries.as_mut().map(mpsc::Receiver::try_recv) {
                 Some(Ok(delivery)) => self.accept(delivery),
+                Some(Err(mpsc::error::TryRecvError::Disconnected)) => self.deliveries = None,
                 _ => return,
             }
         }

@@ -46,9 +46,9 @@ onlooker_stage::metrics! {
         pub(crate) sent: Counter = "onlooker_counter_members_sent_total";
         /// Members that were left out because they raise no register
         pub(crate) spared: Counter = "onlooker_counter_members_left_out_total";
-        /// Archived sketches that are damaged. Above 0: a person has to restore them
+        /// Times that an archived sketch was found damaged. Above 0: a person has to restore it
         pub(crate) damaged_archived: Counter = "onlooker_counter_damaged_archived_sketches_total";
-        /// Sketches in the store that are damaged, or were removed by somebody else. Above 0: empty the counters store
+        /// Times that a sketch in the store was found damaged, or removed by somebody else. Above 0: empty the counters store
         pub(crate) corrupt_stored: Counter = "onlooker_counter_corrupt_stored_sketches_total";
         /// Keys that readers asked for and did not find in the store
         pub(crate) wishes: Counter = "onlooker_counter_wishes_total";

@@ -15,12 +15,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// How long the reader is waited for before requests are looked at.
 const READ_WAIT: Duration = Duration::from_millis(25);
 /// Without an assignment for so long, the room is ready nevertheless: others may own all partitions.
 const NO_ASSIGNMENT: Duration = Duration::from_secs(15);
+
+/// How long a partition that has enough may keep the others waiting.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// How long all may wait for what is asked of the log aside from reading.
+const ASIDE_WAIT: Duration = Duration::from_secs(1);
 
 /// No part: clearing it says that nothing is the matter, with no partition at all.
 const NOBODY: onlooker_stage::problems::Part = (-1, "");
@@ -103,6 +108,7 @@ where
             dead: ports.dead,
             metrics: CounterMetrics::register(),
             problems,
+            earliest: Mutex::default(),
             shutdown: shutdown.clone(),
         }),
         bounds,
@@ -201,6 +207,7 @@ impl<R: GroupReader, C: CountStore, A: Archive, W: LogWriter> Room<R, C, A, W> {
     fn revoke(&mut self, partition: i32) {
         if let Some(owned) = self.owned.remove(&partition) {
             owned.task.abort();
+            self.shared.earliest.lock().unwrap_or_else(PoisonError::into_inner).remove(&partition);
             self.shared.metrics.clear(partition);
             self.shared.problems.clear_partition(partition);
         }
@@ -216,11 +223,12 @@ impl<R: GroupReader, C: CountStore, A: Archive, W: LogWriter> Room<R, C, A, W> {
         }
     }
 
-    /// Hands over, and waits while the partition has enough. Others wait too, but no longer than its store takes to
-    /// answer or to fail: a worker in doubt first of all stops its deliveries.
+    /// Hands over, and waits a little while the partition has enough. The others wait too; so one that takes longer, for
+    /// its store or the archive does, gets no more until it asks for more.
     async fn deliver(&mut self, partition: i32, delivery: Delivery) {
         let Some(to_worker) = self.owned.get(&partition).and_then(|o| o.deliveries.clone()) else { return };
         let Err(mpsc::error::TrySendError::Full(delivery)) = to_worker.try_send(delivery) else { return };
+        let patience = Instant::now() + PATIENCE;
         loop {
             tokio::select! {
                 permit = to_worker.reserve() => {
@@ -235,6 +243,15 @@ impl<R: GroupReader, C: CountStore, A: Archive, W: LogWriter> Room<R, C, A, W> {
                     if !now.is_some_and(|now| now.same_channel(&to_worker)) {
                         return;
                     }
+                }
+                () = sleep_until(patience) => {
+                    if let Some(owned) = self.owned.get_mut(&partition) {
+                        owned.deliveries = None;
+                    }
+                    if let Err(error) = self.reader.stop(partition).await {
+                        tracing::debug!(partition, %error, "reading not stopped");
+                    }
+                    return;
                 }
                 () = self.shared.shutdown.requested() => return,
             }
@@ -264,39 +281,38 @@ impl<R: GroupReader, C: CountStore, A: Archive, W: LogWriter> Room<R, C, A, W> {
                 let _gone = reply.send(started.map(|()| deliveries));
             }
             Request::Bounds { worker, reply } if self.is_current(worker) => {
-                let _gone = reply.send(self.reader.bounds(worker.partition).await);
+                // Reading waits meanwhile, of all partitions: not long.
+                let bounds = timeout(ASIDE_WAIT, self.reader.bounds(worker.partition)).await;
+                let _gone = reply.send(bounds.unwrap_or_else(|_| Err(too_slow())));
             }
-            Request::Durable { partition, offset } => self.commit(partition, offset).await,
+            Request::Durable(offsets) => self.commit(&offsets).await,
             Request::Stop { .. } | Request::Start { .. } | Request::Bounds { .. } => {}
         }
     }
 
     /// Commits what is durable, for lag monitors alone: the counter never starts from it.
-    async fn commit(&mut self, partition: i32, durable: i64) {
-        let Some(owned) = self.owned.get_mut(&partition) else { return };
-        let metrics = &self.shared.metrics;
-        #[expect(clippy::cast_precision_loss, reason = "gauges; offsets stay below 2^53")]
-        if let Ok((earliest, _)) = self.reader.bounds(partition).await {
-            metrics.durable.set(partition, durable as f64);
-            metrics.retention_margin.set(partition, (durable - earliest) as f64);
-            if durable < earliest {
-                tracing::error!(
-                    partition,
-                    durable,
-                    earliest,
-                    "log is kept too short: a loss of the counters store would now lose counts"
-                );
-            }
-        }
-        if owned.committed == durable {
+    async fn commit(&mut self, durable: &[(i32, i64)]) {
+        let changed = |(partition, offset): &&(i32, i64)| {
+            self.owned.get(partition).is_some_and(|owned| owned.committed != *offset)
+        };
+        let position = |(partition, offset): &(i32, i64)| Position {
+            partition: *partition,
+            offset: *offset,
+            note: String::new(),
+        };
+        let positions: Vec<_> = durable.iter().filter(changed).map(position).collect();
+        if positions.is_empty() {
             return;
         }
-        let position = Position { partition, offset: durable, note: String::new() };
-        match self.reader.commit(std::slice::from_ref(&position)).await {
-            Ok(()) => owned.committed = durable,
-            Err(error) => {
-                metrics.errors.get(Server::Log).increment(1);
-                tracing::warn!(partition, %error, "durable offset not committed");
+        let committed = timeout(ASIDE_WAIT, self.reader.commit(&positions)).await;
+        if let Err(error) = committed.unwrap_or_else(|_| Err(too_slow())) {
+            self.shared.metrics.errors.get(Server::Log).increment(1);
+            tracing::warn!(%error, "durable offsets not committed");
+            return;
+        }
+        for position in positions {
+            if let Some(owned) = self.owned.get_mut(&position.partition) {
+                owned.committed = position.offset;
             }
         }
     }
@@ -312,7 +328,7 @@ impl<R: GroupReader, C: CountStore, A: Archive, W: LogWriter> Room<R, C, A, W> {
                     }
                 }
                 Some(request) = self.requests.recv() => self.serve(request).await,
-                () = tokio::time::sleep_until(deadline) => break,
+                () = sleep_until(deadline) => break,
             }
         }
         self.workers.abort_all();
@@ -341,9 +357,13 @@ async fn ask_durable<C: CountStore, A: Archive, W: LogWriter>(
     loop {
         sleep(Duration::from_millis(shared.config.durable_ms)).await;
         let now = partitions.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut durable = Vec::with_capacity(now.len());
         for partition in now {
             match shared.archive.durable(partition).await {
-                Ok(Some(offset)) => _ = to_desk.send(Request::Durable { partition, offset }),
+                Ok(Some(offset)) => {
+                    show_durable(&shared, partition, offset);
+                    durable.push((partition, offset));
+                }
                 Ok(None) => {}
                 Err(error) => {
                     shared.metrics.errors.get(Server::Archive).increment(1);
@@ -351,5 +371,28 @@ async fn ask_durable<C: CountStore, A: Archive, W: LogWriter>(
                 }
             }
         }
+        if to_desk.send(Request::Durable(durable)).is_err() {
+            return;
+        }
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "gauges; offsets stay below 2^53")]
+fn show_durable<C, A, W>(shared: &Shared<C, A, W>, partition: i32, durable: i64) {
+    let earliest = shared.earliest.lock().unwrap_or_else(PoisonError::into_inner).get(&partition).copied();
+    shared.metrics.durable.set(partition, durable as f64);
+    let Some(earliest) = earliest else { return };
+    shared.metrics.retention_margin.set(partition, (durable - earliest) as f64);
+    if durable < earliest {
+        tracing::error!(
+            partition,
+            durable,
+            earliest,
+            "log is kept too short: a loss of the counters store would now lose counts"
+        );
+    }
+}
+
+fn too_slow() -> PortError {
+    PortError::Unavailable { server: "log", detail: "no answer in time".into() }
 }

@@ -8,13 +8,16 @@ use crate::metrics::{CounterMetrics, Server};
 use onlooker_event::CountKey;
 use onlooker_ports::{Archive, CountStore, LogWriter, OutgoingBatch, PortError};
 use onlooker_stage::{Backoff, Problems, Shutdown};
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// Waits between tries.
 const RETRY_BASE: Duration = Duration::from_millis(50);
 const RETRY_CAP: Duration = Duration::from_secs(5);
+/// When to look at the log again after that failed: all partitions of the process wait for the answer.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
 /// How often a partition that stands still looks whether somebody has put it right.
 const RECHECK: Duration = Duration::from_secs(5);
 
@@ -42,6 +45,8 @@ pub(crate) struct Shared<C, A, W> {
     pub(crate) dead: W,
     pub(crate) metrics: CounterMetrics,
     pub(crate) problems: Problems,
+    /// The first offset that the log has, of each partition of ours, when it was last looked at.
+    pub(crate) earliest: Mutex<BTreeMap<i32, i64>>,
     pub(crate) shutdown: Shutdown,
 }
 
@@ -165,7 +170,7 @@ impl<C: CountStore, A: Archive, W: LogWriter> Worker<C, A, W> {
                         outcome = &mut applying => break outcome,
                         // The next batch is read and grouped meanwhile. Looking it up has to wait: it is asked on top
                         // of an offset that is not there yet.
-                        ended = self.inbox.receive(), if self.inbox.has_room() => if ended { return Err(Halt::Stop) },
+                        () = self.inbox.receive(), if self.inbox.has_room() => {}
                     }
                 };
                 self.last_step = Instant::now();
@@ -185,6 +190,31 @@ impl<C: CountStore, A: Archive, W: LogWriter> Worker<C, A, W> {
         let told = self.heart.take_told();
         if told != Told::default() {
             self.tell(told).await;
+        }
+        Ok(())
+    }
+
+    /// Asks for deliveries from where the store stands.
+    async fn go_on(&mut self, from: i64) -> Result<(), Halt> {
+        match self.desk.start(from).await? {
+            Ok(deliveries) => {
+                self.inbox.open(deliveries);
+                Ok(())
+            }
+            Err(error) => {
+                let answer = self.trouble(Server::Log, error).await?;
+                self.answer(answer).await
+            }
+        }
+    }
+
+    /// No deliveries while this partition waits for something, or all others would wait for it.
+    async fn detach(&mut self) -> Result<(), Halt> {
+        if self.inbox.is_open() {
+            self.inbox.close();
+            if let Err(error) = self.desk.stop().await? {
+                tracing::debug!(partition = self.partition, %error, "reading not stopped");
+            }
         }
         Ok(())
     }
@@ -211,6 +241,7 @@ impl<C: CountStore, A: Archive, W: LogWriter> Worker<C, A, W> {
             retry_in_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX),
             "call failed"
         );
+        self.detach().await?;
         self.pause(delay).await?;
         Ok(answer)
     }
@@ -260,6 +291,10 @@ impl<C: CountStore, A: Archive, W: LogWriter> Worker<C, A, W> {
                 }
                 return self.answer(Answer::Work(Work::Records { grouped, to })).await;
             }
+            if !self.inbox.is_open() && self.inbox.out_of_range.is_none() {
+                // Deliveries were ended because this partition kept the others waiting. All that came has been taken.
+                return self.go_on(from).await;
+            }
             if let Some((wanted, earliest, end)) = self.inbox.out_of_range {
                 return self.out_of_range(wanted, earliest, end).await;
             }
@@ -276,7 +311,7 @@ impl<C: CountStore, A: Archive, W: LogWriter> Worker<C, A, W> {
                 return self.answer(Answer::Work(work)).await;
             }
             tokio::select! {
-                ended = self.inbox.receive() => if ended { return Err(Halt::Stop) },
+                () = self.inbox.receive() => {}
                 () = sleep_until(idle_at.min(self.next_wishes).min(self.next_look)) => {}
                 () = self.shared.shutdown.requested() => return Err(Halt::Stop),
             }
@@ -303,6 +338,7 @@ impl<C: CountStore, A: Archive, W: LogWriter> Worker<C, A, W> {
             Ok(bounds) => bounds,
             Err(error) => {
                 // The reader goes on by itself; counting does not depend on this.
+                self.next_look = Instant::now() + LOOK_AGAIN;
                 self.shared.metrics.errors.get(Server::Log).increment(1);
                 tracing::debug!(partition = self.partition, %error, "log's bounds not known");
                 return Ok(None);
@@ -312,6 +348,7 @@ impl<C: CountStore, A: Archive, W: LogWriter> Worker<C, A, W> {
         metrics.lag.set(self.partition, offset_gauge((end - from).max(0)));
         #[expect(clippy::cast_precision_loss, reason = "a gauge")]
         metrics.known.set(self.partition, self.heart.known_keys() as f64);
+        self.shared.earliest.lock().unwrap_or_else(PoisonError::into_inner).insert(self.partition, earliest);
         if end <= from && earliest <= from {
             (self.as_of_ms, self.last_delivery) = (asked_ms, Instant::now());
         }
@@ -385,6 +422,7 @@ impl<C: CountStore, A: Archive, W: LogWriter> Worker<C, A, W> {
         self.blocked = true;
         self.shared.problems.set((self.partition, "log"), reason);
         self.shared.metrics.out_of_range.set(self.partition, 1.0);
+        self.detach().await?;
         self.pause(RECHECK).await?;
         self.answer(Answer::Doubt).await
     }

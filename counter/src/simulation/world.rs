@@ -285,9 +285,15 @@ impl World {
         let op = match counter.heart.ask() {
             Ask::Applied => Op::Applied,
             Ask::Durable => Op::Durable,
-            Ask::End => return Ok(counter.heart.answer(Answer::End(end))),
+            Ask::End => {
+                counter.heart.answer(Answer::End(end));
+                return Ok(());
+            }
             Ask::Init { durable, whole_at } => Op::Init { durable, whole_at },
-            Ask::Start { .. } => return Ok(counter.heart.answer(Answer::Started)),
+            Ask::Start { .. } => {
+                counter.heart.answer(Answer::Started);
+                return Ok(());
+            }
             Ask::Work { from } => {
                 if let Some(work) = self.work(from) {
                     self.counters[at].heart.answer(Answer::Work(work));

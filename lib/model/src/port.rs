@@ -22,6 +22,8 @@ fn away(server: &'static str) -> PortError {
 #[derive(Clone, Default)]
 pub struct CountsPort {
     partitions: Arc<Mutex<BTreeMap<i32, Counts>>>,
+    /// How long a partition's steps take.
+    slow: Arc<Mutex<BTreeMap<i32, Duration>>>,
     /// Decides about requests.
     pub journal: Journal,
 }
@@ -30,6 +32,11 @@ impl CountsPort {
     /// Looks at a partition, or changes it.
     pub fn with<T>(&self, partition: i32, f: impl FnOnce(&mut Counts) -> T) -> T {
         f(lock(&self.partitions).entry(partition).or_default())
+    }
+
+    /// From now on, each step of this partition takes so long.
+    pub fn slow(&self, partition: i32, each: Duration) {
+        lock(&self.slow).insert(partition, each);
     }
 
     /// Loses everything.
@@ -43,6 +50,10 @@ impl CountsPort {
         partition: i32,
         step: impl FnOnce(&mut Counts) -> T + Send + 'static,
     ) -> Result<T, PortError> {
+        let slow = lock(&self.slow).get(&partition).copied();
+        if let Some(each) = slow {
+            tokio::time::sleep(each).await;
+        }
         // A request and its answer are two moments: others come between.
         tokio::task::yield_now().await;
         match self.journal.fate(method, partition) {

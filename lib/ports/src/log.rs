@@ -320,10 +320,11 @@ pub trait GroupReader: Send + 'static {
         partition: i32,
     ) -> impl Future<Output = Result<Option<Committed>, PortError>> + Send;
 
-    /// The first offset that the log still has, and its end.
+    /// The first offset that the log still has, and its end. Who does not want to wait may drop the future.
     fn bounds(&mut self, partition: i32) -> impl Future<Output = Result<(i64, i64), PortError>> + Send;
 
-    /// Commits positions outside any transaction. A lower or late commit does no harm to any of our protocols.
+    /// Commits positions outside any transaction. A lower or late commit does no harm to any of our protocols, so who
+    /// does not want to wait may drop the future.
     fn commit(&mut self, positions: &[Position]) -> impl Future<Output = Result<(), PortError>> + Send;
 
     /// How many partitions the topic has.
