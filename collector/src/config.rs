@@ -5,7 +5,7 @@ use crate::sites::Sites;
 use ipnet::IpNet;
 use onlooker_event::ItemMode;
 use onlooker_ports::Secret;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ impl Default for CollectorConfig {
 
 /// The key that turns a viewer into a hash. It must be the same on every collector, and stay the same: with another key
 /// every viewer is somebody new.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct IdentityConfig {
     /// The key's version, stamped on each view. 1 or more.

@@ -59,6 +59,8 @@ enum ConfigCommand {
     Print,
     /// Reports every fault at once; contacts no server
     Check,
+    /// Prints every key that has a default, with its default
+    Defaults,
 }
 
 /// Parses the arguments and runs the command. Exit codes: 0 done, 1 failed, 2 wrong usage.
@@ -108,10 +110,14 @@ fn load(from: &Configuration, env: &[(String, String)]) -> Result<Config> {
 }
 
 fn show(command: ConfigCommand, from: &Configuration, env: &[(String, String)]) -> Result<()> {
+    if matches!(command, ConfigCommand::Defaults) {
+        print!("{}", toml::to_string_pretty(&Config::read(&Layers::default())?)?);
+        return Ok(());
+    }
     let layers = layers(from, env)?;
     match command {
         ConfigCommand::Print => print!("{}", toml::to_string_pretty(&masked(&layers.tree))?),
-        ConfigCommand::Check => {}
+        ConfigCommand::Check | ConfigCommand::Defaults => {}
     }
     Config::read(&layers)?;
     if matches!(command, ConfigCommand::Check) {

@@ -6,6 +6,8 @@
 mod layers;
 mod model;
 mod read;
+#[cfg(test)]
+mod reference;
 
 pub(crate) use layers::{Layers, masked};
 pub(crate) use model::Config;

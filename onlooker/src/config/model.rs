@@ -11,20 +11,21 @@ use onlooker_filter::{FilterConfig, SiteRules, Sites};
 use onlooker_flusher::FlusherConfig;
 use onlooker_ports::Secret;
 use onlooker_stage::telemetry::LogConfig;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 use toml::{Table, Value};
 
-/// Everything, read and checked.
-#[derive(Debug, Clone)]
+/// Everything, read and checked. Serialised, it is a file that says the same, but for secrets.
+#[derive(Debug, Clone, Serialize)]
 pub(crate) struct Config {
     pub(crate) logging: LogConfig,
     pub(crate) admin: AdminConfig,
     pub(crate) process: ProcessConfig,
     pub(crate) layout: LayoutConfig,
     pub(crate) topics: TopicsConfig,
+    #[serde(rename = "log")]
     pub(crate) kafka: KafkaConfig,
     pub(crate) dedup: RedisConfig,
     pub(crate) counters: RedisConfig,
@@ -39,7 +40,7 @@ pub(crate) struct Config {
 }
 
 /// `[admin]`: health and metrics, on a listener of their own.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct AdminConfig {
     /// Where it listens. Each role of a machine needs an address of its own; port 0 takes any free one and logs it.
@@ -53,7 +54,7 @@ impl Default for AdminConfig {
 }
 
 /// `[process]`: how a process ends.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ProcessConfig {
     /// How long all rooms together may drain after a stop was asked for. Milliseconds.
@@ -67,7 +68,7 @@ impl Default for ProcessConfig {
 }
 
 /// `[layout]`: what must be the same in every process, for the whole life of a log.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct LayoutConfig {
     /// The name of the log's generation: another name when topics are made anew or get other partitions.
@@ -83,7 +84,7 @@ impl Default for LayoutConfig {
 }
 
 /// `[topics]`: what `onlooker topics apply` creates, where it differs from `schemas/topics.toml`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TopicsConfig {
     /// Copies of each partition.
@@ -91,7 +92,7 @@ pub(crate) struct TopicsConfig {
 }
 
 /// `[collector]`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CollectorSection {
     pub(crate) listen: SocketAddr,
@@ -131,7 +132,7 @@ fn ms(duration: Duration) -> u64 {
 }
 
 /// `[counts_api]`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CountsApiSection {
     pub(crate) listen: SocketAddr,
@@ -169,7 +170,7 @@ impl Default for CountsApiSection {
 }
 
 /// `[sites.NAME]`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct SiteSettings {
     /// The public key that pages send; none: the site's name is enough.
