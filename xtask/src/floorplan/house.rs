@@ -16,7 +16,7 @@ pub(crate) struct House {
 }
 
 /// One crate of the workspace.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Crate {
     pub(crate) name: String,
     /// Its folder below the workspace's root, for example `lib/event`.
