@@ -2,7 +2,7 @@
 
 use crate::benchmarks::{self, Options};
 use crate::peers::Peer;
-use crate::roles;
+use crate::{machine, roles};
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -56,14 +56,20 @@ pub(crate) fn run() -> Result<()> {
         rounds: cli.rounds.map(usize::from),
         executable: roles::executable(cli.onlooker.as_deref())?,
     };
-    benchmarks::about_machine();
-    match &cli.command {
-        Command::Collector => benchmarks::collector::run(&options),
-        Command::FilterRedis => benchmarks::filter_redis::run(&options),
-        Command::CounterRedis => benchmarks::counter_redis::run(&options),
-        Command::Chain(args) => benchmarks::chain::run(&options, args),
-        Command::Load(args) => benchmarks::load::run(&options, args),
-        Command::All => benchmarks::all(&options),
+    machine::describe();
+    machine::print_yardstick("before the run")?;
+    measure(&cli.command, &options)?;
+    machine::print_yardstick("after the run")
+}
+
+fn measure(command: &Command, options: &Options) -> Result<()> {
+    match command {
+        Command::Collector => benchmarks::collector::run(options),
+        Command::FilterRedis => benchmarks::filter_redis::run(options),
+        Command::CounterRedis => benchmarks::counter_redis::run(options),
+        Command::Chain(args) => benchmarks::chain::run(options, args),
+        Command::Load(args) => benchmarks::load::run(options, args),
+        Command::All => benchmarks::all(options),
         Command::Peer { peer } => peer.run(),
     }
 }

@@ -7,6 +7,7 @@ mod driver;
 mod http;
 mod latency;
 mod log;
+mod machine;
 mod meter;
 mod model;
 mod peers;

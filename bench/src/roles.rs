@@ -8,7 +8,7 @@ use crate::workload::SITE;
 use anyhow::{Context, Result, bail};
 use onlooker_testkit::cassandra::DATA_CENTRE;
 use onlooker_testkit::ports::free_port;
-use onlooker_testkit::process::{Process, Program};
+use onlooker_testkit::process::{Process, Program, tail};
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -66,8 +66,8 @@ impl Round {
         let admin = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let config = self.folder.path().join(format!("{room}.toml"));
         fs::write(&config, format!("{}\n[admin]\nlisten = \"{admin}\"\n{settings}", self.base))?;
-        let process = self.program(&[room, "--config", &config.to_string_lossy()]).start()?;
-        Ok(Role { name: room, process, admin })
+        let program = self.program(&[room, "--config", &config.to_string_lossy()]);
+        Ok(Role { name: room, process: program.start()?, admin, log: program.log })
     }
 
     fn once(&self, command: &[&str]) -> Result<()> {
@@ -142,6 +142,7 @@ pub(crate) struct Role {
     name: &'static str,
     process: Process,
     admin: SocketAddr,
+    log: PathBuf,
 }
 
 impl Role {
@@ -155,7 +156,12 @@ impl Role {
         if self.process.is_alive() {
             return Ok(());
         }
-        bail!("{} ended early", self.name)
+        bail!("{} ended early\n{}", self.name, self.last_words())
+    }
+
+    /// The end of its log.
+    pub(crate) fn last_words(&self) -> String {
+        format!("end of {}'s log:\n{}", self.name, tail(&self.log))
     }
 
     /// Waits until its admin listener says that it is ready.

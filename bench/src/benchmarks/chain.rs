@@ -5,11 +5,11 @@ mod report;
 
 use super::drain::{Keys, Reading, until_archived, until_counted, until_filtered};
 use super::{Options, now_ms};
-use crate::meter::{Cost, Meter};
+use crate::meter::{Cost, Meter, Watched};
 use crate::model::Model;
 use crate::peers::direct;
 use crate::resp::{Reply, Resp};
-use crate::roles::Round;
+use crate::roles::{Role, Round};
 use crate::servers::Servers;
 use crate::workload::{Look, Shape, Workload, view};
 use anyhow::{Result, bail, ensure};
@@ -98,14 +98,14 @@ fn ours(options: &Options, servers: &Servers, number: usize, views: u64) -> Resu
     let mut flusher = round.start("flusher", "")?;
 
     let seed = 2 * number as u64;
-    let cold = drain(servers, &round, &looks(views, seed), &mut model)?;
+    let cold = drain(servers, (&round, flusher.watched()), &looks(views, seed), &mut model)?;
     let port = servers.counters.port();
     let meter = Meter::open(servers.watched()?.into_iter().chain([flusher.watched()]))?;
     let sketches = Keys::new(port, "dirtyS")?.fields()?;
     until_archived(port, &mut flusher)?;
     let flushed = Flushed { sketches: sketches.unsigned_abs(), took: meter.elapsed() };
     let flush = meter.read()?;
-    let warm = drain(servers, &round, &looks(views, seed + 1), &mut model)?;
+    let warm = drain(servers, (&round, flusher.watched()), &looks(views, seed + 1), &mut model)?;
 
     check::numbers(port, &model)?;
     check::sketches(port, &model)?;
@@ -115,23 +115,24 @@ fn ours(options: &Options, servers: &Servers, number: usize, views: u64) -> Resu
 }
 
 /// Fills `views`, then starts filter and counter and waits until all is applied.
-fn drain(servers: &Servers, round: &Round, looks: &[Look], model: &mut Model) -> Result<Reading> {
+fn drain(
+    servers: &Servers,
+    (round, flusher): (&Round, Watched),
+    looks: &[Look],
+    model: &mut Model,
+) -> Result<Reading> {
     let filled = fill(round, looks)?;
     ensure!(filled == looks.len() as u64, "filled {filled} of {}", looks.len());
     looks.iter().for_each(|look| _ = model.judge(*look));
     let (mut seen, mut applied) =
         (Keys::new(servers.dedup.port(), "fapplied")?, Keys::new(servers.counters.port(), "applied")?);
-    let mut meter = Meter::open(servers.watched()?)?;
-    let mut filter = round.launch("filter", "")?;
-    let mut counter = round.launch("counter", "")?;
-    for role in [&filter, &counter] {
-        meter.add_newborn(role.watched());
-    }
-    let filtered = until_filtered(&mut seen, round, &meter, &mut [&mut filter, &mut counter])?;
-    let mut counted = until_counted(&mut applied, round, &meter, &mut [&mut filter, &mut counter])?;
+    let mut meter = Meter::open(servers.watched()?.into_iter().chain([flusher]))?;
+    let mut roles = [round.launch("filter", "")?, round.launch("counter", "")?];
+    roles.iter().for_each(|role| meter.add_newborn(role.watched()));
+    let filtered = until_filtered(&mut seen, round, &meter, &mut roles)?;
+    let mut counted = until_counted(&mut applied, round, &meter, &mut roles)?;
     counted.first = filtered.first;
-    filter.stop()?;
-    counter.stop()?;
+    roles.into_iter().try_for_each(Role::stop)?;
     Ok(counted)
 }
 

@@ -7,7 +7,7 @@ use crate::meter::{Cost, Meter};
 use crate::model::Model;
 use crate::prober::Prober;
 use crate::resp::{Pipeline, Resp};
-use crate::roles::Round;
+use crate::roles::{Role, Round};
 use crate::servers::{COUNTERS, Servers};
 use crate::stats::{Spread, number};
 use crate::table::Table;
@@ -143,10 +143,10 @@ fn counter(
     round.counted.fill((0..).zip(looks).filter_map(|(i, look)| record(*look, i)))?;
     let drain = || {
         let meter = meter(servers)?;
-        let mut counter = round.launch("counter", "")?;
+        let mut roles = [round.launch("counter", "")?];
         let mut keys = Keys::new(port, "applied")?;
-        let reading = until_counted(&mut keys, &round, &meter, &mut [&mut counter])?;
-        counter.stop()?;
+        let reading = until_counted(&mut keys, &round, &meter, &mut roles)?;
+        roles.into_iter().try_for_each(Role::stop)?;
         only(reading.costs)
     };
     let cost = match felt {

@@ -81,11 +81,11 @@ impl Keys {
     }
 
     /// Waits until each partition's offset has reached its goal. Gives the reading of the meter at that moment.
-    pub(crate) fn wait(&mut self, goals: &[i64], meter: &Meter, roles: &mut [&mut Role]) -> Result<Reading> {
+    pub(crate) fn wait(&mut self, goals: &[i64], meter: &Meter, roles: &mut [Role]) -> Result<Reading> {
         let mut reading = Reading { costs: Vec::new(), at: Duration::ZERO, first: None };
         let (mut last, mut moved) = (Vec::new(), Instant::now());
         loop {
-            for role in roles.iter_mut() {
+            for role in &mut *roles {
                 role.check_alive()?;
             }
             let now = self.offsets()?;
@@ -101,7 +101,8 @@ impl Keys {
                 return Ok(reading);
             }
             if moved.elapsed() > STILL {
-                bail!("{} stands still at {now:?}, before {goals:?}", self.kind);
+                let words: Vec<String> = roles.iter().map(Role::last_words).collect();
+                bail!("{} stands still at {now:?}, before {goals:?}\n{}", self.kind, words.join("\n"));
             }
             sleep(INTERVAL);
         }
@@ -137,7 +138,7 @@ pub(crate) fn until_filtered(
     keys: &mut Keys,
     round: &Round,
     meter: &Meter,
-    roles: &mut [&mut Role],
+    roles: &mut [Role],
 ) -> Result<Reading> {
     let ends = round.views.ends()?;
     let reading = keys.wait(&ends, meter, roles)?;
@@ -152,7 +153,7 @@ pub(crate) fn until_counted(
     keys: &mut Keys,
     round: &Round,
     meter: &Meter,
-    roles: &mut [&mut Role],
+    roles: &mut [Role],
 ) -> Result<Reading> {
     keys.wait(&round.counted.ends_of_records()?, meter, roles)
 }

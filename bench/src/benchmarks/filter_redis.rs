@@ -4,7 +4,7 @@ use super::drain::{Keys, until_filtered};
 use super::{Options, now_ms, us_each};
 use crate::meter::{Cost, Meter};
 use crate::resp::{Pipeline, Resp};
-use crate::roles::Round;
+use crate::roles::{Role, Round};
 use crate::servers::{DEDUP, Servers};
 use crate::stats::{Spread, number};
 use crate::table::Table;
@@ -104,10 +104,10 @@ fn filter(options: &Options, servers: &Servers, number: usize, looks: &[Look]) -
         Some((view.viewer.0.to_vec(), value))
     }))?;
     let meter = dedup(servers)?;
-    let mut filter = round.launch("filter", "")?;
+    let mut roles = [round.launch("filter", "")?];
     let mut keys = Keys::new(servers.dedup.port(), "fapplied")?;
-    let reading = until_filtered(&mut keys, &round, &meter, &mut [&mut filter])?;
-    filter.stop()?;
+    let reading = until_filtered(&mut keys, &round, &meter, &mut roles)?;
+    roles.into_iter().try_for_each(Role::stop)?;
     round.clean_up()?;
     only(reading.costs)
 }

@@ -75,7 +75,7 @@ pub(crate) fn run(options: &Options, args: &Args) -> Result<()> {
     let servers = Servers::start()?;
     let mut table = report::Report::new(args.batch);
     for number in 0..rounds {
-        let house = House::start(options, &servers, number)?;
+        let mut house = House::start(options, &servers, number)?;
         // Code is compiled, connections are made, the hottest items have their sketches.
         let warm_up = Args { seconds: args.seconds.min(10), ..args.clone() };
         house.share(&servers, &warm_up, 25, (number, 0))?;
@@ -114,7 +114,7 @@ impl House {
 
     /// A share of the load for some seconds, and then until everything is applied.
     fn share(
-        &self,
+        &mut self,
         servers: &Servers,
         args: &Args,
         share: u32,
@@ -166,11 +166,11 @@ impl House {
         self.roles.iter().map(Role::watched)
     }
 
-    fn drained(&self, servers: &Servers, meter: &Meter) -> Result<()> {
+    fn drained(&mut self, servers: &Servers, meter: &Meter) -> Result<()> {
         let (mut seen, mut applied) =
             (Keys::new(servers.dedup.port(), "fapplied")?, Keys::new(servers.counters.port(), "applied")?);
-        until_filtered(&mut seen, &self.round, meter, &mut [])?;
-        until_counted(&mut applied, &self.round, meter, &mut []).map(drop)
+        until_filtered(&mut seen, &self.round, meter, &mut self.roles)?;
+        until_counted(&mut applied, &self.round, meter, &mut self.roles).map(drop)
     }
 
     fn stop(self) -> Result<()> {

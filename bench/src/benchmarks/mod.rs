@@ -9,9 +9,7 @@ pub(crate) mod load;
 
 use crate::stats::number;
 use anyhow::Result;
-use std::fs;
 use std::path::PathBuf;
-use std::thread::available_parallelism;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What all benchmarks are told.
@@ -44,20 +42,6 @@ pub(crate) fn all(options: &Options) -> Result<()> {
     counter_redis::run(options)?;
     chain::run(options, &chain::Args::default())?;
     load::run(options, &load::Args::default())
-}
-
-/// What figures without a machine would be worth.
-pub(crate) fn about_machine() {
-    let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
-    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let load: Vec<&str> = load.split(' ').take(3).collect();
-    let cores = available_parallelism().map_or(0, usize::from);
-    println!(
-        "{cores} cores, {}; load average before the run {}\n",
-        model.unwrap_or("unknown"),
-        load.join(" ")
-    );
 }
 
 /// CPU time in microseconds for each of `count`.

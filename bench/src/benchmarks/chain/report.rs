@@ -129,7 +129,7 @@ impl Report {
         ]);
         table.row(series.row(CASSANDRA));
         table.row([
-            "with Cassandra".into(),
+            "with the archive".into(),
             Spread::of(series.sum(|_| true)).to_string(),
             mib(peak(&|_| true)),
         ]);
