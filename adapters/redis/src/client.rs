@@ -1,73 +1,25 @@
 //! One connection to one Redis or Redis Cluster: made when needed, shared by all, replaced when it fails.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError};
+mod link;
+mod silence;
+
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use onlooker_ports::PortError;
-use redis::aio::MultiplexedConnection;
-use redis::cluster::{ClusterClient, ClusterClientBuilder};
-use redis::cluster_async::ClusterConnection;
-use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
-use redis::{
-    AsyncConnectionConfig, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind,
-    IntoConnectionInfo, Pipeline, RedisConnectionInfo, RedisError, RedisResult, TlsCertificates, Value,
-};
+use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Value};
 use tokio::sync::Mutex;
 use tracing::{debug, info, warn};
 
-use crate::config::{RedisConfig, TlsConfig, split_node};
+use self::link::{Link, Request, Target, target};
+use self::silence::Silence;
+use crate::config::RedisConfig;
 use crate::error::{Blame, blame, port_error};
+use crate::metrics::ClientMetrics;
 use crate::script::Script;
 
 /// After a failed attempt to connect, callers get the same error for this long and the server its peace.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(100);
-
-/// So many commands in a row to one slot without an answer, and the connection is made anew. A cluster client would
-/// otherwise wait for a stopped master for ever although its replica has long taken over.
-const TIMEOUTS_UNTIL_RENEWAL: u32 = 3;
-
-/// Time-outs in a row, by slot: the other masters of a cluster answer all the while.
-#[derive(Default)]
-struct Silence {
-    any: AtomicBool,
-    slots: std::sync::Mutex<Vec<(u16, u32)>>,
-}
-
-impl Silence {
-    fn slots(&self) -> std::sync::MutexGuard<'_, Vec<(u16, u32)>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn answered(&self, slot: u16) {
-        if self.any.load(Ordering::Relaxed) {
-            let mut slots = self.slots();
-            slots.retain(|(silent, _)| *silent != slot);
-            self.any.store(!slots.is_empty(), Ordering::Relaxed);
-        }
-    }
-
-    /// Counts a time-out; true if it is time to give the connection up.
-    fn timed_out(&self, slot: u16) -> bool {
-        let mut slots = self.slots();
-        self.any.store(true, Ordering::Relaxed);
-        match slots.iter_mut().find(|(silent, _)| *silent == slot) {
-            Some((_, count)) => {
-                *count += 1;
-                *count >= TIMEOUTS_UNTIL_RENEWAL
-            }
-            None => {
-                slots.push((slot, 1));
-                false
-            }
-        }
-    }
-
-    fn forget(&self) {
-        self.slots().clear();
-        self.any.store(false, Ordering::Relaxed);
-    }
-}
 
 /// Which of the two servers a client talks to; names it in errors and logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +31,15 @@ pub enum Role {
 }
 
 impl Role {
+    pub(crate) const ALL: &'static [Role] = &[Role::Dedup, Role::Counters];
+
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Role::Dedup => "dedup",
+            Role::Counters => "counters",
+        }
+    }
+
     /// As errors and logs call it.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -86,17 +47,6 @@ impl Role {
             Role::Counters => "counters redis",
         }
     }
-}
-
-#[derive(Clone)]
-enum Link {
-    One(MultiplexedConnection),
-    Cluster(ClusterConnection),
-}
-
-enum Target {
-    One(redis::Client, AsyncConnectionConfig),
-    Cluster(Box<ClusterClient>),
 }
 
 #[derive(Default)]
@@ -108,7 +58,9 @@ struct State {
 }
 
 struct Inner {
+    role: Role,
     server: &'static str,
+    metrics: ClientMetrics,
     prefix: Box<str>,
     target: Target,
     connect_timeout: Duration,
@@ -130,16 +82,6 @@ impl std::fmt::Debug for Client {
     }
 }
 
-/// What is sent in one go.
-#[derive(Clone, Copy)]
-enum Request<'a> {
-    Command(&'a Cmd),
-    /// All or nothing, answered by what `EXEC` answers.
-    Transaction(&'a Pipeline),
-    /// One answer each, errors among them.
-    Pipeline(&'a Pipeline),
-}
-
 impl Client {
     /// A client that is not connected yet.
     ///
@@ -151,7 +93,9 @@ impl Client {
         config.validate().map_err(|error| misconfigured(error.to_string()))?;
         let target = target(config).map_err(misconfigured)?;
         Ok(Self(Arc::new(Inner {
+            role,
             server,
+            metrics: ClientMetrics::register(),
             prefix: config.prefix.as_str().into(),
             target,
             connect_timeout: config.connect_timeout(),
@@ -215,16 +159,22 @@ impl Client {
     }
 
     fn error(&self, error: &RedisError) -> PortError {
-        port_error(self.0.server, error)
+        let error = port_error(self.0.server, error);
+        if matches!(error, PortError::Full { .. }) {
+            self.0.metrics.refused.get(self.0.role).increment(1);
+        }
+        error
     }
 
     async fn run(&self, slot: u16, request: Request<'_>) -> RedisResult<Vec<Value>> {
         let mut second_try = false;
         loop {
             let (generation, mut link) = self.link().await?;
+            let sent = Instant::now();
             let error = match link.send(slot, request).await {
                 Ok(values) => {
                     self.0.silence.answered(slot);
+                    self.0.metrics.duration.get(self.0.role).record(sent.elapsed());
                     return Ok(values);
                 }
                 Err(error) => error,
@@ -232,6 +182,7 @@ impl Client {
             match blame(&error) {
                 Blame::Nothing => return Err(error),
                 Blame::TimedOut => {
+                    self.0.metrics.timed_out.get(self.0.role).increment(1);
                     if self.0.silence.timed_out(slot) {
                         self.discard(generation, &error).await;
                     }
@@ -261,6 +212,7 @@ impl Client {
         }
         match self.0.connect().await {
             Ok(link) => {
+                self.0.metrics.connected.get(self.0.role).increment(1);
                 state.generation += 1;
                 state.link = Some(link.clone());
                 if state.failure.take().is_some() {
@@ -271,6 +223,7 @@ impl Client {
                 Ok((state.generation, link))
             }
             Err(error) => {
+                self.0.metrics.unreachable.get(self.0.role).increment(1);
                 // Once for every outage, not for every attempt.
                 if state.failure.is_none() {
                     warn!(server = self.0.server, %error, "cannot connect");
@@ -300,7 +253,7 @@ fn no_script(value: &Value) -> bool {
 
 impl Inner {
     async fn connect(&self) -> RedisResult<Link> {
-        let outcome = self.connect_once().await;
+        let outcome = self.target.connect(self.connect_timeout).await;
         match outcome {
             // A server without TLS waits for the rest of what it takes for a command.
             Err(error) if self.tls && error.is_timeout() => {
@@ -309,102 +262,4 @@ impl Inner {
             outcome => outcome,
         }
     }
-
-    async fn connect_once(&self) -> RedisResult<Link> {
-        match &self.target {
-            Target::One(client, config) => {
-                client.get_multiplexed_async_connection_with_config(config).await.map(Link::One)
-            }
-            Target::Cluster(client) => {
-                // The nodes that are named are tried one after the other, each with the time-out.
-                let limit = self.connect_timeout * 3;
-                let late = |_| RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
-                let link = tokio::time::timeout(limit, client.get_async_connection()).await.map_err(late)?;
-                link.map(Link::Cluster)
-            }
-        }
-    }
-}
-
-impl Link {
-    async fn send(&mut self, slot: u16, request: Request<'_>) -> RedisResult<Vec<Value>> {
-        let route = SingleNodeRoutingInfo::SpecificNode(Route::new(slot, SlotAddr::Master));
-        match (self, request) {
-            (Link::One(link), Request::Command(c)) => link.send_packed_command(c).await.map(|v| vec![v]),
-            (Link::One(link), Request::Transaction(p)) => link.send_packed_commands(p, p.len() + 1, 1).await,
-            (Link::One(link), Request::Pipeline(p)) => link.send_packed_commands(p, 0, p.len()).await,
-            (Link::Cluster(link), Request::Command(c)) => {
-                link.route_command(c.clone(), RoutingInfo::SingleNode(route)).await.map(|v| vec![v])
-            }
-            (Link::Cluster(link), Request::Transaction(p)) => {
-                link.route_pipeline(p.clone(), p.len() + 1, 1, route).await
-            }
-            (Link::Cluster(link), Request::Pipeline(p)) => {
-                link.route_pipeline(p.clone(), 0, p.len(), route).await
-            }
-        }
-    }
-}
-
-fn target(config: &RedisConfig) -> Result<Target, String> {
-    let certificates = config.tls.as_ref().map(certificates).transpose()?;
-    let nodes = config.nodes.iter().map(|node| node_info(config, node)).collect::<Result<Vec<_>, _>>()?;
-    let text = |error: RedisError| error.to_string();
-    if config.cluster {
-        let mut builder = ClusterClientBuilder::new(nodes)
-            .connection_timeout(config.connect_timeout())
-            .response_timeout(config.response_timeout())
-            // Retries inside count against the caller's time as well.
-            .overall_response_timeout(Some(config.response_timeout() * 2))
-            .retries(2)
-            .retry_wait_formula(10, 2)
-            .min_retry_wait(20)
-            .max_retry_wait(200);
-        if let Some(certificates) = certificates {
-            builder = builder.certs(certificates);
-        }
-        return builder.build().map(|client| Target::Cluster(Box::new(client))).map_err(text);
-    }
-    let node = nodes.into_iter().next().ok_or_else(|| "no node is named".to_owned())?;
-    let client = match certificates {
-        Some(certificates) => redis::Client::build_with_tls(node, certificates),
-        None => redis::Client::open(node),
-    };
-    let timing = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(config.connect_timeout()))
-        .set_response_timeout(Some(config.response_timeout()));
-    client.map(|client| Target::One(client, timing)).map_err(text)
-}
-
-fn node_info(config: &RedisConfig, node: &str) -> Result<ConnectionInfo, String> {
-    let (host, port) = split_node(node).ok_or_else(|| format!("{node:?} is not host:port"))?;
-    let addr = match config.tls {
-        Some(_) => ConnectionAddr::TcpTls { host: host.to_owned(), port, insecure: false, tls_params: None },
-        None => ConnectionAddr::Tcp(host.to_owned(), port),
-    };
-    // No library name: one right less that a restricted user needs.
-    let mut login = RedisConnectionInfo::default().set_skip_set_lib_name();
-    if let Some(username) = &config.username {
-        login = login.set_username(username);
-    }
-    if let Some(password) = &config.password {
-        login = login.set_password(password.expose());
-    }
-    let info = addr.into_connection_info().map_err(|error| error.to_string())?;
-    Ok(info.set_redis_settings(login))
-}
-
-fn certificates(tls: &TlsConfig) -> Result<TlsCertificates, String> {
-    // The TLS library asks for one process-wide provider; another crate may have chosen one before.
-    if rustls::crypto::CryptoProvider::get_default().is_none() {
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    }
-    let read = |path: &std::path::PathBuf| {
-        std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
-    };
-    let client_tls = match (&tls.cert_file, &tls.key_file) {
-        (Some(cert), Some(key)) => Some(ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? }),
-        _ => None,
-    };
-    Ok(TlsCertificates { client_tls, root_cert: tls.ca_file.as_ref().map(read).transpose()? })
 }

@@ -1,115 +1,15 @@
 //! Names of keys, and where a cluster keeps them.
 
+mod layout;
+mod tag;
+
+pub use layout::Layout;
+pub(crate) use tag::slot_of_tag;
+
 use onlooker_event::CountKey;
 use onlooker_ports::PortError;
 
-/// Hash slots of a Redis Cluster.
-const SLOTS: u32 = 16_384;
-
-/// Most partitions that a log may have here: beyond it, neighbours could not have slots of their own.
-const MAX_PARTITIONS: u32 = 4_096;
-
-/// Longest generation, in bytes: it stands in every key.
-const MAX_GENERATION_BYTES: usize = 32;
-
-/// Which log the keys are a function of. Another topic, or one with another number of partitions, is another
-/// layout, and keys of two layouts never meet.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Layout {
-    generation: Box<str>,
-    partitions: u32,
-}
-
-impl Layout {
-    /// `generation` names the topic's incarnation: 1 to 32 bytes of `A-Z a-z 0-9 _ -`. `partitions` is how many
-    /// the topic has, 1 to 4,096.
-    ///
-    /// # Errors
-    /// `Misconfigured`, with the limit and what came.
-    pub fn new(generation: &str, partitions: u32) -> Result<Self, PortError> {
-        let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
-        let fault = if generation.is_empty() || generation.len() > MAX_GENERATION_BYTES {
-            format!("generation is {} bytes long, not 1 to {MAX_GENERATION_BYTES}", generation.len())
-        } else if !generation.bytes().all(plain) {
-            "generation has characters other than A-Z a-z 0-9 _ -".to_owned()
-        } else if !(1..=MAX_PARTITIONS).contains(&partitions) {
-            format!("{partitions} partitions are not within 1 to {MAX_PARTITIONS}")
-        } else {
-            return Ok(Self { generation: generation.into(), partitions });
-        };
-        Err(PortError::Misconfigured { server: "redis", detail: fault })
-    }
-
-    /// The topic's incarnation.
-    pub fn generation(&self) -> &str {
-        &self.generation
-    }
-
-    /// How many partitions the topic has.
-    pub fn partitions(&self) -> u32 {
-        self.partitions
-    }
-
-    /// `GENERATION PARTITIONS`: what stands in the layout key.
-    pub(crate) fn encode(&self) -> String {
-        format!("{} {}", self.generation, self.partitions)
-    }
-
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let (generation, partitions) = std::str::from_utf8(bytes).ok()?.split_once(' ')?;
-        Self::new(generation, partitions.parse().ok()?).ok()
-    }
-}
-
-/// CRC-16/XMODEM (polynomial 0x1021, start 0) of each byte.
-const CRC: [u16; 256] = {
-    let mut table = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let mut crc = (byte as u16) << 8;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
-            bit += 1;
-        }
-        table[byte] = crc;
-        byte += 1;
-    }
-    table
-};
-
-/// The hash slot of a hash tag: its CRC-16 modulo 16,384.
-pub(crate) fn slot_of_tag(tag: &[u8]) -> u16 {
-    let step = |crc: u16, byte: &u8| (crc << 8) ^ CRC[usize::from(crc >> 8) ^ usize::from(*byte)];
-    tag.iter().fold(0, step) % 16_384
-}
-
-/// A partition's hash tag and its slot.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Tag {
-    text: Box<str>,
-    slot: u16,
-}
-
-impl Tag {
-    /// `GENERATION.PARTITION` plus the first of the suffixes `.0`, `.1`, … whose slot lies near the middle of the
-    /// partition's share of the slots. The middle and not its edge: nodes own ranges of slots, and a tag beside a
-    /// border of shares would fall to one node or the other by chance.
-    fn find(layout: &Layout, partition: u32) -> Self {
-        let share = SLOTS / layout.partitions;
-        let middle = (2 * partition + 1) * (SLOTS / 2) / layout.partitions;
-        let reach = (share / 8).max(1);
-        let stem = format!("{}.{partition}.", layout.generation);
-        let candidate = |suffix: u32| {
-            let text = format!("{stem}{suffix}");
-            let slot = slot_of_tag(text.as_bytes());
-            Self { text: text.into(), slot }
-        };
-        // About SLOTS / (2 · reach) tries; the bound is never met, and keeps the search total.
-        let near = |tag: &Tag| u32::from(tag.slot).abs_diff(middle) <= reach;
-        (0..SLOTS * 16).map(candidate).find(near).unwrap_or_else(|| candidate(0))
-    }
-}
+use self::tag::Tag;
 
 /// Slot and key names of one partition.
 #[derive(Debug, Clone)]
@@ -211,7 +111,7 @@ pub(crate) struct Namespace {
 
 impl Namespace {
     pub(crate) fn new(prefix: &str, layout: Layout) -> Self {
-        let tags = (0..layout.partitions).map(|p| Tag::find(&layout, p)).collect();
+        let tags = (0..layout.partitions()).map(|p| Tag::find(&layout, p)).collect();
         Self { prefix: prefix.into(), layout, tags }
     }
 
@@ -234,7 +134,7 @@ impl Namespace {
     pub(crate) fn require(&self, server: &'static str, partition: i32) -> Result<Names<'_>, PortError> {
         self.partition(partition).ok_or_else(|| PortError::Misconfigured {
             server,
-            detail: format!("partition {partition} of a log with {}", self.layout.partitions),
+            detail: format!("partition {partition} of a log with {}", self.layout.partitions()),
         })
     }
 }
@@ -242,19 +142,12 @@ impl Namespace {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
+    use super::tag::SLOTS;
     use super::*;
     use bytes::Bytes;
 
     fn namespace(prefix: &str, partitions: u32) -> Namespace {
         Namespace::new(prefix, Layout::new("1", partitions).unwrap())
-    }
-
-    #[test]
-    fn slots_are_those_of_the_cluster_specification() {
-        assert_eq!(slot_of_tag(b"123456789"), 0x31C3, "CRC-16/XMODEM's check value, below 16,384");
-        // CLUSTER KEYSLOT of redis-server.
-        assert_eq!(slot_of_tag(b"foo"), 12_182);
-        assert_eq!(slot_of_tag(b""), 0);
     }
 
     #[test]
@@ -310,14 +203,5 @@ mod tests {
             }
         }
         assert!(space.partition(4).is_none() && space.partition(-1).is_none());
-    }
-
-    #[test]
-    fn layouts_are_written_and_read() {
-        let layout = Layout::new("b3Jk-_9", 12).unwrap();
-        assert_eq!(Layout::decode(layout.encode().as_bytes()), Some(layout));
-        for bad in ["", "1", "1 0", "1 x", "{1} 3", "1 2 3"] {
-            assert_eq!(Layout::decode(bad.as_bytes()), None, "{bad}");
-        }
     }
 }

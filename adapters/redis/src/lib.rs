@@ -8,6 +8,7 @@ mod dedup;
 mod error;
 mod keys;
 mod layout;
+mod metrics;
 mod pack;
 mod reader;
 mod reply;

@@ -15,7 +15,7 @@ const PATIENT_MS: u64 = 30_000;
 pub(crate) const PASSWORD: &str = "correct horse";
 
 enum Servers {
-    One(RedisServer),
+    One(Box<RedisServer>),
     Cluster(RedisCluster),
 }
 
@@ -31,7 +31,7 @@ impl Bench {
             response_timeout_ms: PATIENT_MS,
             ..RedisConfig::single("127.0.0.1", server.port())
         };
-        Self { servers: Servers::One(server), config }
+        Self { servers: Servers::One(Box::new(server)), config }
     }
 
     pub(crate) fn alone() -> Self {
