@@ -142,7 +142,7 @@ mod tests {
         counter.test_imports.insert("onlooker-flusher".to_owned());
         assert_eq!(faults_of(vec![counter.clone(), krate("flusher", &[])]), Vec::<String>::new());
         counter.imports.insert("onlooker-flusher".to_owned());
-        assert_eq!(faults_of(vec![counter, krate("flusher", &[])]).len(), 1);
+        assert!(!faults_of(vec![counter, krate("flusher", &[])]).is_empty());
         let mut flusher = krate("flusher", &[]);
         flusher.test_imports.insert("onlooker-counter".to_owned());
         assert_eq!(faults_of(vec![flusher, krate("counter", &[])]).len(), 1);
