@@ -108,8 +108,8 @@ impl ScyllaArchive {
         self.answer(&live, answer)
     }
 
-    /// Writes cells of one item: one statement, or one unlogged batch, which for a single partition is one mutation.
-    async fn write_run(&self, cells: &[ArchiveCell]) -> Result<(), PortError> {
+    /// Writes cells in one request: one statement, or one unlogged batch. If it fails, some may have been written.
+    async fn write_batch(&self, cells: &[ArchiveCell]) -> Result<(), PortError> {
         let _permit = self.in_flight.acquire().await.map_err(failed)?;
         let live = self.link.live().await?;
         let statement = |row: &CellRow<'_>| match row {
@@ -147,10 +147,14 @@ impl Archive for ScyllaArchive {
     }
 
     async fn write(&self, cells: &[ArchiveCell]) -> Vec<Result<(), PortError>> {
-        let runs = rows::runs(cells);
-        let writes = (0..runs.len()).map(|i| self.write_run(&cells[runs[i].clone()]));
+        let batches = rows::batches(cells);
+        let writes = (0..batches.len()).map(|i| self.write_batch(&cells[batches[i].clone()]));
         let written: Vec<_> = futures::stream::iter(writes).buffered(self.at_once).collect().await;
-        runs.into_iter().zip(written).flat_map(|(run, result)| run.map(move |_| result.clone())).collect()
+        batches
+            .into_iter()
+            .zip(written)
+            .flat_map(|(batch, result)| batch.map(move |_| result.clone()))
+            .collect()
     }
 
     async fn durable(&self, partition: i32) -> Result<Option<i64>, PortError> {

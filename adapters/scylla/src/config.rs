@@ -29,7 +29,8 @@ pub struct ScyllaConfig {
     pub request_timeout_ms: u64,
     /// How long a node may take to accept a connection. Milliseconds.
     pub connect_timeout_ms: u64,
-    /// Statements under way at once, of all callers together.
+    /// Requests under way at once, of all callers together. A request carries up to ten items or 32 rows, so that few keep
+    /// a cluster busy; more of them only wait in its queues.
     pub max_in_flight: usize,
     /// Compress what goes over the network (LZ4). Sketches hardly shrink, so it costs more than it gives on a LAN.
     pub compression: bool,
@@ -59,7 +60,7 @@ impl Default for ScyllaConfig {
             replication: BTreeMap::new(),
             request_timeout_ms: 3_000,
             connect_timeout_ms: 2_000,
-            max_in_flight: 64,
+            max_in_flight: 32,
             compression: false,
         }
     }

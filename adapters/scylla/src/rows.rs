@@ -16,8 +16,13 @@ use std::ops::Range;
 /// refuses more than 100 values in an IN.
 const ROWS_AT_ONCE: usize = 32;
 
-/// Bytes that one batch may carry.
-const BATCH_BYTES: usize = 256 * 1024;
+/// Bytes that a batch of one item may carry: to the server it is one mutation, however large.
+const ITEM_BYTES: usize = 256 * 1024;
+
+/// Items and bytes of a batch of several. A request costs the server more than a small write, so that small writes of
+/// several items share one. Above 10 items or 5 KiB Cassandra warns, above 50 KiB it refuses.
+const ITEMS_AT_ONCE: usize = 10;
+const SHARED_BYTES: usize = 4 * 1024;
 
 /// Items that are asked for in the same scopes.
 #[derive(Debug, PartialEq, Eq)]
@@ -93,22 +98,38 @@ where
     answer.into_rows_result().map_err(failed)?.maybe_first_row::<R>().map_err(failed)
 }
 
-/// Which cells travel together: neighbours of one item, within a batch's size.
-pub(crate) fn runs(cells: &[ArchiveCell]) -> Vec<Range<usize>> {
-    let mut runs: Vec<Range<usize>> = Vec::new();
-    let mut bytes = 0;
+/// Which cells travel together: neighbours of one item, and small neighbours of several.
+pub(crate) fn batches(cells: &[ArchiveCell]) -> Vec<Range<usize>> {
+    let mut batches: Vec<Range<usize>> = Vec::new();
+    let (mut items, mut bytes) = (0, 0);
+    for (run, size) in runs(cells) {
+        match batches.last_mut() {
+            Some(batch) if items < ITEMS_AT_ONCE && bytes + size <= SHARED_BYTES => {
+                batch.end = run.end;
+                items += 1;
+                bytes += size;
+            }
+            _ => {
+                batches.push(run);
+                (items, bytes) = (1, size);
+            }
+        }
+    }
+    batches
+}
+
+/// Neighbours of one item, and how many bytes they take.
+fn runs(cells: &[ArchiveCell]) -> Vec<(Range<usize>, usize)> {
+    let mut runs: Vec<(Range<usize>, usize)> = Vec::new();
     for (i, cell) in cells.iter().enumerate() {
         let size = size_of_cell(cell);
         let same_item = i > 0 && cells[i - 1].key().item_bytes() == cell.key().item_bytes();
         match runs.last_mut() {
-            Some(run) if same_item && bytes + size <= BATCH_BYTES => {
+            Some((run, bytes)) if same_item && *bytes + size <= ITEM_BYTES => {
                 run.end = i + 1;
-                bytes += size;
+                *bytes += size;
             }
-            _ => {
-                runs.push(i..i + 1);
-                bytes = size;
-            }
+            _ => runs.push((i..i + 1, size)),
         }
     }
     runs
@@ -117,6 +138,8 @@ pub(crate) fn runs(cells: &[ArchiveCell]) -> Vec<Range<usize>> {
 fn size_of_cell(cell: &ArchiveCell) -> usize {
     let content = match cell {
         ArchiveCell::Sketch { bytes, .. } => bytes.len(),
+        // More than the column holds: it goes alone, so that nothing else fails with it.
+        ArchiveCell::Number { n, .. } if i64::try_from(*n).is_err() => ITEM_BYTES,
         ArchiveCell::Number { .. } => 8,
     };
     cell.key().as_bytes().len() + content + 32
@@ -196,13 +219,29 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_of_one_item_travel_together_within_the_size() {
+    fn neighbours_travel_together_within_the_size() {
         let number = |item: &str| ArchiveCell::Number { key: key(None, item), n: 1, u: 1 };
-        let sketch =
-            |item: &str| ArchiveCell::Sketch { key: key(None, item), bytes: vec![0; 100_000].into(), t: 1 };
-        let cells =
-            [number("a"), sketch("a"), number("b"), sketch("a"), sketch("a"), sketch("a"), number("a")];
-        assert_eq!(runs(&cells), [0..2, 2..3, 3..5, 5..7]);
-        assert!(runs(&[]).is_empty());
+        let sketch = |item: &str, size| {
+            let bytes = vec![0; size].into();
+            ArchiveCell::Sketch { key: key(None, item), bytes, t: 1 }
+        };
+        let large = |item: &str| sketch(item, 100_000);
+        let cells = [number("a"), large("a"), number("b"), large("a"), large("a"), large("a"), number("a")];
+        assert_eq!(batches(&cells), [0..2, 2..3, 3..5, 5..7]);
+        assert!(batches(&[]).is_empty());
+
+        // Small ones of up to ten items, a large one alone.
+        let many: Vec<_> =
+            (0..25).flat_map(|i| [number(&i.to_string()), sketch(&i.to_string(), 100)]).collect();
+        assert_eq!(batches(&many), [0..20, 20..40, 40..50]);
+        let mixed = [
+            number("a"),
+            number("b"),
+            sketch("c", 12_304),
+            number("d"),
+            sketch("d", 3_000),
+            sketch("e", 1_500),
+        ];
+        assert_eq!(batches(&mixed), [0..2, 2..3, 3..5, 5..6]);
     }
 }
