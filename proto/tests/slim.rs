@@ -61,7 +61,7 @@ fn damaged(mut bytes: Vec<u8>, changes: &[(usize, u8)], cut: usize, twice: bool)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
     fn what_a_collector_writes_is_read_without_the_full_reader(view in views()) {

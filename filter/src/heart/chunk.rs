@@ -9,6 +9,8 @@ use onlooker_proto::{Dead, DecodeError, ViewRef, decode_view, encode_dead, encod
 use std::ops::Range;
 use std::sync::Arc;
 
+/// What a record usually takes of it.
+const USUAL_ARENA_BYTES: usize = 128;
 /// A chunk holds no more than this of encoded output.
 const MAX_ARENA_BYTES: usize = 8 << 20;
 /// A dead record's value and key are cut to this, or the log would refuse the record that reports it, for ever.
@@ -70,13 +72,22 @@ pub(super) struct ChunkBuilder<'a> {
     partition: i32,
     /// Verdicts from this offset on are written.
     emit_from: i64,
+    /// Records that are at hand.
+    expected: usize,
     keys: Vec<Digest128>,
     chunk: Chunk,
 }
 
 impl<'a> ChunkBuilder<'a> {
     /// An empty chunk after `from`, where the running maximum of the slice is `slice`.
-    pub(super) fn new(settings: &'a Settings, partition: i32, from: i64, slice: i64, emit_from: i64) -> Self {
+    pub(super) fn new(
+        settings: &'a Settings,
+        partition: i32,
+        from: i64,
+        slice: i64,
+        emit_from: i64,
+        expected: usize,
+    ) -> Self {
         let chunk = Chunk {
             to: from,
             slice,
@@ -86,7 +97,8 @@ impl<'a> ChunkBuilder<'a> {
             arena: Vec::new(),
             last_append_ms: 0,
         };
-        Self { settings, partition, emit_from, keys: Vec::new(), chunk }
+        let expected = expected.min(settings.config.batch_records);
+        Self { settings, partition, emit_from, expected, keys: Vec::new(), chunk }
     }
 
     /// Takes the record, or leaves it for the next chunk and says so with `false`.
@@ -96,9 +108,9 @@ impl<'a> ChunkBuilder<'a> {
         let emits = record.offset >= self.emit_from;
         if self.chunk.items.is_empty() {
             (self.chunk.slice, self.chunk.emits) = (slice, emits);
-            let expected = self.settings.config.batch_records;
-            self.chunk.items.reserve(expected);
-            self.keys.reserve(expected);
+            self.chunk.items.reserve(self.expected);
+            self.keys.reserve(self.expected);
+            self.chunk.arena.reserve(self.expected * USUAL_ARENA_BYTES);
         } else if slice != self.chunk.slice
             || emits != self.chunk.emits
             || self.chunk.items.len() >= self.settings.config.batch_records
@@ -200,6 +212,12 @@ impl<'a> ChunkBuilder<'a> {
 impl Chunk {
     pub(super) fn bytes(&self, span: Span) -> &[u8] {
         &self.arena[span.start as usize..span.end as usize]
+    }
+
+    /// About the bytes of its outputs.
+    pub(super) fn output_bytes(&self) -> usize {
+        // Slice, claims and versions come behind what the arena holds.
+        self.arena.len() + 48 * self.items.len()
     }
 
     /// How many of its records are dead.

@@ -24,6 +24,9 @@ pub(super) fn decide(
     overlay: &Overlay,
     outputs: &mut Outputs,
 ) -> Decided {
+    if chunk.emits {
+        outputs.batch.reserve(chunk.items.len(), chunk.output_bytes());
+    }
     let mut deciding = Deciding::new(chunk.slice, chunk.keys.len());
     for item in &chunk.items {
         let verdict = match item {

@@ -117,11 +117,10 @@ impl Partition {
     /// Forgets everything: what is kept through a doubt decides a view twice or never.
     pub(super) fn doubt(&mut self, cause: Cause, attempt: Attempt, now: u64) {
         let wait = match (cause, self.doubts) {
-            (Cause::Assigned, _) | (_, 0) => 0,
             (Cause::Refused, _) => REFUSED_AGAIN_MS,
+            (Cause::Assigned, _) | (_, 0) => 0,
             (_, n) => (SYNC_BACKOFF_MS.start << n.min(16)).min(SYNC_BACKOFF_MS.end),
         };
-        let wait = if cause == Cause::Refused { REFUSED_AGAIN_MS } else { wait };
         self.doubts = self.doubts.saturating_add(1);
         self.phase = Phase::Due(now + wait);
         self.attempt = attempt;
@@ -239,7 +238,8 @@ impl Partition {
 
     /// The next records to be looked up.
     pub(super) fn next_chunk(&mut self, settings: &Settings) -> Option<Chunk> {
-        let mut builder = ChunkBuilder::new(settings, self.id, self.decided, self.slice, self.emit_from);
+        let mut builder =
+            ChunkBuilder::new(settings, self.id, self.decided, self.slice, self.emit_from, self.queued);
         'batches: while let Some((batch, at)) = self.queue.front_mut() {
             while let Some(record) = batch.get(*at) {
                 if !builder.take(&record) {

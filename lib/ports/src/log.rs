@@ -163,6 +163,12 @@ impl OutgoingBatch {
         Self { arena: Vec::with_capacity(bytes), entries: Vec::with_capacity(records) }
     }
 
+    /// Makes room for so many more records with so many bytes of keys and values.
+    pub fn reserve(&mut self, records: usize, bytes: usize) {
+        self.entries.reserve(records);
+        self.arena.reserve(bytes);
+    }
+
     /// Appends a record; `payload` writes the value at the end of the buffer that it is given.
     pub fn push_with(&mut self, topic: Topic, key: &[u8], payload: impl FnOnce(&mut Vec<u8>)) {
         let start = self.arena.len();

@@ -8,6 +8,7 @@ mod instance;
 mod log;
 pub(crate) mod reference;
 pub(crate) mod rng;
+mod script;
 pub(crate) mod store;
 mod world;
 
@@ -67,7 +68,7 @@ fn settings(broken: Option<Broken>) -> Arc<Settings> {
 }
 
 /// What goes wrong in a run: each seed has its own mixture, so that some faults are rare in one run and common in
-/// another.
+/// another. Every third run is a storm of failovers, every third one of rebalances and losses.
 fn faults(seed: u64) -> Faults {
     let mut rng = rng::Rng::new(seed ^ 0xfa01);
     let mut some = |most: usize| match rng.below(10) {
@@ -75,17 +76,21 @@ fn faults(seed: u64) -> Faults {
         5..9 => rng.below(most + 1),
         _ => 5 * most,
     };
-    Faults {
-        crash: some(6),
-        rebalance: some(12),
-        store_lost: some(6),
-        store_set_back: some(8),
-        split_brain: some(10),
-        lost_request: some(30),
-        time_out: some(40),
-        retention: some(10),
-        txn_expires: some(6),
-        late: some(10),
+    match seed % 3 {
+        0 => Faults { crash: 15, store_set_back: 25, late: 25, ..Faults::default() },
+        1 => Faults { rebalance: 25, crash: 5, store_lost: 25, late: 15, ..Faults::default() },
+        _ => Faults {
+            crash: some(6),
+            rebalance: some(12),
+            store_lost: some(6),
+            store_set_back: some(8),
+            split_brain: some(10),
+            lost_request: some(30),
+            time_out: some(40),
+            retention: some(10),
+            txn_expires: some(6),
+            late: some(10),
+        },
     }
 }
 
@@ -110,7 +115,7 @@ fn every_record_has_the_one_verdict_that_the_log_says() {
         total.unknown += stats.unknown;
     }
     // The runs are not idle.
-    assert!(total.rebuilds > 300 && total.unknown > 50 && total.syncs > 3_000, "{total:?}");
+    assert!(total.rebuilds > 300 && total.unknown > 20 && total.syncs > 3_000, "{total:?}");
 }
 
 macro_rules! left_out {
@@ -119,12 +124,14 @@ macro_rules! left_out {
         fn $name() {
             let found = first_violation(Broken::$broken, 3_000);
             assert!(found.is_some(), "nothing went wrong without this condition");
+
         })*
     };
 }
 
 left_out! {
     without_lookups_lower_bound_a_view_is_decided_differently: LookupFloor,
+    without_lookups_upper_bound_a_view_is_decided_differently: LookupCeiling,
     without_the_overlay_repeats_count: NoOverlay,
     an_overlay_dropped_under_a_lookup_counts_repeats: DropUnderLookup,
     without_claims_from_repeats_count: ClaimAnywhere,

@@ -12,7 +12,7 @@ type Slices = BTreeMap<i64, HashMap<Digest128, Vec<u32>>>;
 pub(crate) struct Store {
     pub(crate) applied: Option<Applied>,
     pub(crate) slices: Slices,
-    staged: HashMap<String, (u64, Slices)>,
+    pub(crate) staged: HashMap<String, (u64, Slices)>,
 }
 
 impl Store {

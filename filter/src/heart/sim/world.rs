@@ -204,8 +204,11 @@ impl World {
             let partition = self.rng.below(PARTITIONS);
             self.stores[0][partition] = Store::default();
         }
-        if set_back && let Some(old) = self.rng.pick(&self.snapshots) {
-            self.stores[0] = old.clone();
+        if set_back {
+            // A replica lacks the last few writes, or is a backup.
+            let last = self.snapshots.len() - 1;
+            let back = if self.rng.chance(70) { self.rng.below(5) } else { self.rng.below(last + 1) };
+            self.stores[0] = self.snapshots[last.saturating_sub(back)].clone();
         }
         if split {
             self.split_or_join();
@@ -342,7 +345,6 @@ impl World {
 
     fn serve(&mut self, copy: usize, id: u64, request: Request) -> Reply {
         let place = |partition: i32| usize::try_from(partition).unwrap();
-        let before = self.snapshots.len() < 200;
         let store = &mut self.stores[copy];
         let reply = match request {
             Request::AskMemory { partition, .. } => return Reply::Memory(store[place(partition)].applied),
@@ -387,11 +389,9 @@ impl World {
                 return Reply::Txn(txn, self.log.end(txn, commit) == State::Committed);
             }
         };
-        if before {
-            self.snapshots.push(self.stores[0].clone());
-        } else {
-            let at = self.rng.below(self.snapshots.len());
-            self.snapshots[at] = self.stores[0].clone();
+        self.snapshots.push(self.stores[0].clone());
+        if self.snapshots.len() > 200 {
+            self.snapshots.remove(0);
         }
         reply
     }
