@@ -1,5 +1,6 @@
 //! Our own rooms as processes of their own: the real executable, with a configuration for one round.
 
+use crate::benchmarks::drain::Tags;
 use crate::http::{Connection, get};
 use crate::log::TopicView;
 use crate::meter::Watched;
@@ -29,6 +30,8 @@ pub(crate) struct Round {
     pub(crate) counted: TopicView,
     /// The filters' group.
     pub(crate) filter_group: String,
+    /// Parts of the names of its keys in Redis.
+    pub(crate) tags: Tags,
     others: [TopicView; 2],
     base: String,
     executable: PathBuf,
@@ -45,6 +48,7 @@ impl Round {
             views: topic("views"),
             counted: topic("counted"),
             filter_group: format!("r{number}-filter"),
+            tags: Tags::default(),
             others: [topic("ignored"), topic("dead")],
             base: base(servers, number),
             executable: executable.to_owned(),

@@ -101,14 +101,14 @@ fn ours(options: &Options, servers: &Servers, number: usize, views: u64) -> Resu
     let cold = drain(servers, (&round, flusher.watched()), &looks(views, seed), &mut model)?;
     let port = servers.counters.port();
     let meter = Meter::open(servers.watched()?.into_iter().chain([flusher.watched()]))?;
-    let sketches = Keys::new(port, "dirtyS")?.fields()?;
-    until_archived(port, &mut flusher)?;
+    let sketches = Keys::new(port, "dirtyS", &round.tags)?.fields()?;
+    until_archived(port, &round.tags, &mut flusher)?;
     let flushed = Flushed { sketches: sketches.unsigned_abs(), took: meter.elapsed() };
     let flush = meter.read()?;
     let warm = drain(servers, (&round, flusher.watched()), &looks(views, seed + 1), &mut model)?;
 
-    check::numbers(port, &model)?;
-    check::sketches(port, &model)?;
+    check::numbers(port, &round.tags, &model)?;
+    check::sketches(port, &round.tags, &model)?;
     flusher.stop()?;
     round.clean_up()?;
     Ok(Chain { cold, flush, flushed, warm })
@@ -124,8 +124,8 @@ fn drain(
     let filled = fill(round, looks)?;
     ensure!(filled == looks.len() as u64, "filled {filled} of {}", looks.len());
     looks.iter().for_each(|look| _ = model.judge(*look));
-    let (mut seen, mut applied) =
-        (Keys::new(servers.dedup.port(), "fapplied")?, Keys::new(servers.counters.port(), "applied")?);
+    let mut seen = Keys::new(servers.dedup.port(), "fapplied", &round.tags)?;
+    let mut applied = Keys::new(servers.counters.port(), "applied", &round.tags)?;
     let mut meter = Meter::open(servers.watched()?.into_iter().chain([flusher]))?;
     let mut roles = [round.launch("filter", "")?, round.launch("counter", "")?];
     roles.iter().for_each(|role| meter.add_newborn(role.watched()));

@@ -144,7 +144,7 @@ fn counter(
     let drain = || {
         let meter = meter(servers)?;
         let mut roles = [round.launch("counter", "")?];
-        let mut keys = Keys::new(port, "applied")?;
+        let mut keys = Keys::new(port, "applied", &round.tags)?;
         let reading = until_counted(&mut keys, &round, &meter, &mut roles)?;
         roles.into_iter().try_for_each(Role::stop)?;
         only(reading.costs)

@@ -4,6 +4,7 @@ use crate::meter::{Cost, Meter};
 use crate::resp::{Pipeline, Reply, Resp};
 use crate::roles::{PARTITIONS, Role, Round};
 use anyhow::{Context, Result, bail, ensure};
+use std::cell::OnceCell;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -15,69 +16,74 @@ const STILL: Duration = Duration::from_secs(60);
 
 /// A kind of key that each partition has one of.
 #[derive(Debug)]
-pub(crate) struct Keys {
+pub(crate) struct Keys<'a> {
     resp: Resp,
     kind: &'static str,
-    /// In the order of the partitions.
-    names: Vec<Vec<u8>>,
+    tags: &'a Tags,
 }
 
-impl Keys {
-    /// `kind` is what the keys' names begin with; they need not be there yet.
-    pub(crate) fn new(port: u16, kind: &'static str) -> Result<Self> {
-        Ok(Self { resp: Resp::connect(port)?, kind, names: Vec::new() })
+/// Each partition's part of its keys' names, in braces and in order. It is the same for all kinds of keys, so that it is
+/// looked for but once, while the stores are nearly empty: that is a walk over all keys.
+#[derive(Debug, Default)]
+pub(crate) struct Tags(OnceCell<Vec<String>>);
+
+impl Tags {
+    fn find(&self, resp: &mut Resp, kind: &str) -> Result<Option<&[String]>> {
+        if let Some(tags) = self.0.get() {
+            return Ok(Some(tags));
+        }
+        let found = resp.call(&[b"KEYS", format!("{kind}:{{*}}").as_bytes()])?.parts();
+        let mut tags: Vec<(u32, String)> = Vec::new();
+        for name in found.into_iter().filter_map(Reply::bytes) {
+            let name = String::from_utf8(name)?;
+            let partition = partition(&name).with_context(|| format!("{name} names no partition"))?;
+            tags.push((partition, name[kind.len() + 1..].to_owned()));
+        }
+        tags.sort();
+        if tags.len() < PARTITIONS as usize {
+            return Ok(None);
+        }
+        Ok(Some(self.0.get_or_init(|| tags.into_iter().map(|(_, tag)| tag).collect())))
     }
 
-    /// Asks for each key that is there by this command: an empty hash is no key.
-    pub(crate) fn ask(&mut self, command: &[u8], rest: &[&[u8]]) -> Result<Vec<Reply>> {
-        self.find()?;
+    /// The tag of a partition; none if they were not found yet.
+    pub(crate) fn get(&self, partition: i32) -> Option<&str> {
+        Some(self.0.get()?.get(usize::try_from(partition).ok()?)?)
+    }
+}
+
+impl<'a> Keys<'a> {
+    /// `kind` is what the keys' names begin with; they need not be there yet.
+    pub(crate) fn new(port: u16, kind: &'static str, tags: &'a Tags) -> Result<Self> {
+        Ok(Self { resp: Resp::connect(port)?, kind, tags })
+    }
+
+    /// Asks for each partition's key by this command. None while it is not known what they are called.
+    pub(crate) fn ask(&mut self, command: &[u8], rest: &[&[u8]]) -> Result<Option<Vec<Reply>>> {
+        let Some(tags) = self.tags.find(&mut self.resp, self.kind)? else { return Ok(None) };
         let mut pipeline = Pipeline::default();
-        for name in &self.names {
-            pipeline.push(&[&[command, name], rest].concat());
+        for tag in tags {
+            pipeline.push(&[&[command, format!("{}:{tag}", self.kind).as_bytes()], rest].concat());
         }
-        self.resp.run(&mut pipeline)
+        self.resp.run(&mut pipeline).map(Some)
     }
 
     /// The fields of all partitions' hashes together.
     pub(crate) fn fields(&mut self) -> Result<i64> {
-        let replies = self.ask(b"HLEN", &[])?;
+        let replies = self.ask(b"HLEN", &[])?.unwrap_or_default();
         Ok(replies.iter().map(|r| if let Reply::Int(n) = r { *n } else { 0 }).sum())
-    }
-
-    /// The keys' names, in the order of the partitions; empty while not every partition has its key.
-    pub(crate) fn names(mut self) -> Result<Vec<Vec<u8>>> {
-        let all = self.find()?;
-        Ok(if all { self.names } else { Vec::new() })
-    }
-
-    fn find(&mut self) -> Result<bool> {
-        if self.names.len() == PARTITIONS as usize {
-            return Ok(true);
-        }
-        let found = self.resp.call(&[b"KEYS", format!("{}:{{*}}", self.kind).as_bytes()])?.parts();
-        let mut names: Vec<(u32, Vec<u8>)> = Vec::new();
-        for name in found.into_iter().filter_map(Reply::bytes) {
-            let partition = partition(&name).context("a key without partition")?;
-            names.push((partition, name));
-        }
-        names.sort();
-        self.names = names.into_iter().map(|(_, name)| name).collect();
-        Ok(self.names.len() == PARTITIONS as usize)
     }
 
     /// The field `offset` of each partition's key; 0 where there is none yet.
     fn offsets(&mut self) -> Result<Vec<i64>> {
-        if !self.find()? {
+        let Some(replies) = self.ask(b"HGET", &[b"offset"])? else {
             return Ok(vec![0; PARTITIONS as usize]);
-        }
-        let replies = self.ask(b"HGET", &[b"offset"])?;
-        replies
-            .into_iter()
-            .map(|reply| {
-                let bytes = reply.bytes().context("no offset")?;
-                Ok(std::str::from_utf8(&bytes)?.parse()?)
-            })
-            .collect()
+        };
+        let offset = |reply: Reply| match reply.bytes() {
+            Some(bytes) => Ok(std::str::from_utf8(&bytes)?.parse()?),
+            None => Ok(0),
+        };
+        replies.into_iter().map(offset).collect()
     }
 
     /// Waits until each partition's offset has reached its goal. Gives the reading of the meter at that moment.
@@ -109,9 +115,9 @@ impl Keys {
     }
 }
 
-/// `kind:{GENERATION.PARTITION.SUFFIX}…`
-fn partition(name: &[u8]) -> Option<u32> {
-    let (_, tag) = std::str::from_utf8(name).ok()?.split_once('{')?;
+/// `kind:{GENERATION.PARTITION.SUFFIX}`
+fn partition(name: &str) -> Option<u32> {
+    let (_, tag) = name.split_once('{')?;
     tag.split('.').nth(1)?.parse().ok()
 }
 
@@ -135,7 +141,7 @@ impl Reading {
 
 /// Waits until the filter has judged, committed and claimed everything in `views`.
 pub(crate) fn until_filtered(
-    keys: &mut Keys,
+    keys: &mut Keys<'_>,
     round: &Round,
     meter: &Meter,
     roles: &mut [Role],
@@ -150,7 +156,7 @@ pub(crate) fn until_filtered(
 
 /// Waits until the counter has applied everything in `views.counted`.
 pub(crate) fn until_counted(
-    keys: &mut Keys,
+    keys: &mut Keys<'_>,
     round: &Round,
     meter: &Meter,
     roles: &mut [Role],
@@ -159,8 +165,8 @@ pub(crate) fn until_counted(
 }
 
 /// Waits until nothing is dirty: everything is archived.
-pub(crate) fn until_archived(port: u16, flusher: &mut Role) -> Result<()> {
-    let mut hashes = [Keys::new(port, "dirtyS")?, Keys::new(port, "dirtyN")?];
+pub(crate) fn until_archived(port: u16, tags: &Tags, flusher: &mut Role) -> Result<()> {
+    let mut hashes = [Keys::new(port, "dirtyS", tags)?, Keys::new(port, "dirtyN", tags)?];
     let start = Instant::now();
     loop {
         flusher.check_alive()?;
@@ -182,7 +188,7 @@ mod tests {
 
     #[test]
     fn partitions_are_read_from_names() {
-        assert_eq!(partition(b"applied:{r12.7.33}"), Some(7));
-        assert_eq!(partition(b"applied"), None);
+        assert_eq!(partition("applied:{r12.7.33}"), Some(7));
+        assert_eq!(partition("applied"), None);
     }
 }

@@ -105,7 +105,7 @@ fn filter(options: &Options, servers: &Servers, number: usize, looks: &[Look]) -
     }))?;
     let meter = dedup(servers)?;
     let mut roles = [round.launch("filter", "")?];
-    let mut keys = Keys::new(servers.dedup.port(), "fapplied")?;
+    let mut keys = Keys::new(servers.dedup.port(), "fapplied", &round.tags)?;
     let reading = until_filtered(&mut keys, &round, &meter, &mut roles)?;
     roles.into_iter().try_for_each(Role::stop)?;
     round.clean_up()?;

@@ -167,8 +167,8 @@ impl House {
     }
 
     fn drained(&mut self, servers: &Servers, meter: &Meter) -> Result<()> {
-        let (mut seen, mut applied) =
-            (Keys::new(servers.dedup.port(), "fapplied")?, Keys::new(servers.counters.port(), "applied")?);
+        let mut seen = Keys::new(servers.dedup.port(), "fapplied", &self.round.tags)?;
+        let mut applied = Keys::new(servers.counters.port(), "applied", &self.round.tags)?;
         until_filtered(&mut seen, &self.round, meter, &mut self.roles)?;
         until_counted(&mut applied, &self.round, meter, &mut self.roles).map(drop)
     }

@@ -3,7 +3,7 @@
 pub(crate) mod chain;
 pub(crate) mod collector;
 pub(crate) mod counter_redis;
-mod drain;
+pub(crate) mod drain;
 pub(crate) mod filter_redis;
 pub(crate) mod load;
 

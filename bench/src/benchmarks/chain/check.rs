@@ -1,6 +1,6 @@
 //! Whether the drain counted right: read from Redis, compared with the model.
 
-use crate::benchmarks::drain::Keys;
+use crate::benchmarks::drain::{Keys, Tags};
 use crate::model::{Model, count_key};
 use crate::resp::{Reply, Resp};
 use anyhow::{Context, Result, ensure};
@@ -12,12 +12,13 @@ use std::collections::HashMap;
 const SAMPLE: usize = 200;
 
 /// Every item's number of views, exactly.
-pub(super) fn numbers(port: u16, model: &Model) -> Result<()> {
+pub(super) fn numbers(port: u16, tags: &Tags, model: &Model) -> Result<()> {
     let mut found: HashMap<Vec<u8>, u64> = HashMap::new();
     // What changed since it was archived stands in the first and is the newer one. In this order, since the flusher
     // moves numbers from the first to the second meanwhile.
     for kind in ["dirtyN", "totals"] {
-        for reply in Keys::new(port, kind)?.ask(b"HGETALL", &[])? {
+        let replies = Keys::new(port, kind, tags)?.ask(b"HGETALL", &[])?;
+        for reply in replies.context("the keys' names are not known")? {
             let mut parts = reply.parts().into_iter().filter_map(Reply::bytes);
             while let (Some(field), Some(value)) = (parts.next(), parts.next()) {
                 // Bytes 8 to 15 are the number, little-endian.
@@ -47,7 +48,7 @@ pub(super) fn numbers(port: u16, model: &Model) -> Result<()> {
 }
 
 /// A sample of sketches, register for register.
-pub(super) fn sketches(port: u16, model: &Model) -> Result<()> {
+pub(super) fn sketches(port: u16, tags: &Tags, model: &Model) -> Result<()> {
     let mut items: Vec<(u32, u64)> = model.items().collect();
     items.sort_by_key(|(item, views)| (std::cmp::Reverse(*views), *item));
     let step = (items.len() / SAMPLE).max(1);
@@ -55,25 +56,15 @@ pub(super) fn sketches(port: u16, model: &Model) -> Result<()> {
         items.iter().take(SAMPLE).chain(items.iter().step_by(step)).map(|(i, _)| *i).collect();
     sample.sort_unstable();
     sample.dedup();
-    let tags = tags(port)?;
     let mut resp = Resp::connect(port)?;
     for (item, expected) in model.sketches(&sample) {
         let key = count_key(item);
         let partition = partition_of(key.trim_start_matches("*:").as_bytes(), crate::roles::PARTITIONS);
-        let tag = usize::try_from(partition).ok().and_then(|p| tags.get(p)).context("no such partition")?;
+        let tag = tags.get(partition).context("the keys' names are not known")?;
         let bytes = resp.call(&[b"GET", format!("sketch:{tag}:{key}").as_bytes()])?.bytes();
         let found = Sketch::from_redis(&bytes.with_context(|| format!("{key} has no sketch"))?)?;
         ensure!(found.register_eq(&expected), "{key}: another sketch than the log's");
     }
     eprintln!("{} sketches equal to the log's, register for register", sample.len());
     Ok(())
-}
-
-/// Each partition's `{…}`, as the key of its position has it.
-fn tags(port: u16) -> Result<Vec<String>> {
-    let names = Keys::new(port, "applied")?.names()?;
-    names
-        .into_iter()
-        .map(|name| Ok(String::from_utf8(name)?.trim_start_matches("applied:").to_owned()))
-        .collect()
 }
