@@ -48,7 +48,8 @@ fn batches(views: usize, seed: u64) -> VecDeque<Batch> {
     let mut done = VecDeque::new();
     let mut payload = Vec::new();
     for _ in 0..views {
-        let rank = cumulated.partition_point(|w| *w < rng.random_range(0.0..sum));
+        let drawn = rng.random_range(0.0..sum);
+        let rank = cumulated.partition_point(|w| *w < drawn);
         let item = format!("articles/2026/11/{rank}");
         let mut viewer = [0; 16];
         StdRng::seed_from_u64(rng.random_range(0..300_000)).fill(&mut viewer);

@@ -14,6 +14,7 @@ mod room;
 mod simulation;
 #[cfg(test)]
 mod testing;
+mod words;
 mod worker;
 
 pub use config::{CounterConfig, LostRecords};

@@ -1,7 +1,8 @@
 //! Counters and flushers: a heart, and what it waits for.
 
-use crate::heart::{Fault, Heart, Limits};
+use crate::heart::{Heart, Limits};
 use crate::known::Bounds;
+use crate::words::Fault;
 use onlooker_event::CountKey;
 use onlooker_flusher::round::Round;
 use onlooker_model::Archive;

@@ -7,10 +7,13 @@
 //! every number is exact and every sketch is the log's, register for register.
 
 mod actors;
+mod checks;
+mod landing;
+mod trouble;
 mod truth;
 mod world;
 
-use crate::heart::{Fault, Told};
+use crate::words::{Fault, Told};
 use onlooker_model::Rule;
 use world::World;
 

@@ -1,8 +1,10 @@
 //! One batch on its way: what has to be looked up, what has to be read from the archive, and the step that results.
 
-use crate::group::{Grouped, Seen};
-use crate::heart::{Fault, Told};
+mod build;
+
+use crate::group::Grouped;
 use crate::known::{EntryId, Known};
+use crate::words::Told;
 use bytes::Bytes;
 use onlooker_event::{CountKey, DayNumber, Scope};
 use onlooker_ports::{Apply, Archived, Base, Held, Number, SketchAdd};
@@ -209,66 +211,6 @@ impl Plan {
         }
     }
 
-    /// Builds the step, once every number is known.
-    pub(crate) fn build(&mut self, known: &mut Known, told: &mut Told, fault: Fault) {
-        let mut main = Apply {
-            from: self.from,
-            to: self.to,
-            as_of_ms: self.as_of_ms,
-            numbers: Vec::new(),
-            sketches: Vec::new(),
-        };
-        main.numbers.reserve(self.keys.len());
-        let mut main_of = Vec::with_capacity(self.keys.len());
-        for (at, planned) in (0u32..).zip(&mut self.keys) {
-            let entry = known.get_mut(planned.id);
-            let number = entry.number.unwrap_or_default();
-            let Some(group) = planned.item.and_then(|i| self.grouped.as_ref()?.items.get(i as usize)) else {
-                if planned.restore_number {
-                    let number = Number { u: number.u.max(self.to), changed_s: self.now_s, ..number };
-                    main.numbers.push((entry.key.clone(), number));
-                }
-                let base = planned.base.take().filter(|base| base.blob.is_some());
-                if planned.absent && base.is_some() {
-                    main.sketches.push(SketchAdd { key: entry.key.clone(), members: Vec::new(), base });
-                    main_of.push(at);
-                }
-                continue;
-            };
-            let seen = self.grouped.as_ref().map(|g| g.of(group)).unwrap_or_default();
-            let seen = seen.iter().filter(|s| planned.day.is_none_or(|day| s.day == day));
-            main.numbers.push((entry.key.clone(), counted(number, seen.clone(), self.to, fault)));
-            if entry.out_of_service {
-                continue;
-            }
-            let mut members: Vec<[u8; 16]> = match &mut entry.leave_out {
-                None => seen.map(|s| s.member).collect(),
-                Some(leave_out) => {
-                    let registers = &leave_out.registers;
-                    let all = seen.clone().count();
-                    let members: Vec<_> =
-                        seen.filter(|s| registers.would_raise(s.hash)).map(|s| s.member).collect();
-                    let spared = all - members.len();
-                    leave_out.spared =
-                        leave_out.spared.saturating_add(u32::try_from(spared).unwrap_or(u32::MAX));
-                    told.spared += spared as u64;
-                    members
-                }
-            };
-            if members.is_empty() {
-                continue;
-            }
-            if members.len() > 1 {
-                members.sort_unstable();
-                members.dedup();
-            }
-            told.sent += members.len() as u64;
-            main.sketches.push(SketchAdd { key: entry.key.clone(), members, base: planned.base.take() });
-            main_of.push(at);
-        }
-        (self.main, self.main_of, self.built) = (main, main_of, true);
-    }
-
     /// True once `build` was called: what comes from the archive now answers a `Missing`.
     pub(crate) fn built(&self) -> bool {
         self.built
@@ -365,55 +307,11 @@ impl Plan {
         self.drop_out_of_service(known);
     }
 
-    /// The store stands at `to`: what was sent is now known. Only now: registers that were raised when sending would
-    /// hold members that the store never got.
-    pub(crate) fn settle(&self, known: &mut Known, hot_from: usize) {
-        for ((key, number), planned) in self.main.numbers.iter().zip(self.counted_keys()) {
-            let entry = known.get_mut(planned.id);
-            debug_assert_eq!(*key, entry.key, "a number for each planned key, in order");
-            entry.number = Some(*number);
-        }
-        if self.for_readers {
-            return;
-        }
-        for (sketch, at) in self.main.sketches.iter().zip(&self.main_of) {
-            let id = self.keys[*at as usize].id;
-            if known.get(id).leave_out.is_none() && sketch.members.len() >= hot_from {
-                known.get_mut(id).leave_out = known.new_registers();
-            }
-            if let Some(leave_out) = &mut known.get_mut(id).leave_out {
-                for member in &sketch.members {
-                    leave_out.registers.raise(onlooker_sketch::hash(member));
-                }
-            }
-        }
-    }
-
-    /// The planned keys that `main.numbers` has, in its order.
-    fn counted_keys(&self) -> impl Iterator<Item = &Planned> {
-        self.keys.iter().filter(|p| p.item.is_some() || p.restore_number)
-    }
-
     /// Sketches of `step` that come with a base, and how many of them the archive knows.
     pub(crate) fn bases(&self) -> (u64, u64) {
         let bases = self.step().sketches.iter().filter_map(|s| s.base.as_ref());
         bases.fold((0, 0), |(all, known), b| (all + 1, known + u64::from(b.blob.is_some())))
     }
-}
-
-/// The number after the batch: only records at or above `u` are added, since those below are in `n` already, which
-/// happens when the archive was further than the store (after a loss); and `u` never goes back.
-fn counted<'a>(number: Number, seen: impl Iterator<Item = &'a Seen>, to: i64, fault: Fault) -> Number {
-    let (mut n, mut changed_s) = (number.n, number.changed_s);
-    for view in seen {
-        n += u64::from(view.offset >= number.u || fault == Fault::CountAll);
-        changed_s = changed_s.max(view.append_s);
-    }
-    if fault == Fault::TellUnchanged && n == number.n {
-        changed_s = u32::MAX - 1;
-    }
-    let u = if fault == Fault::UIsTo { to } else { to.max(number.u) };
-    Number { n, u, changed_s }
 }
 
 /// A base from the archive's sketch cell; an error if it holds no sketch.

@@ -1,13 +1,17 @@
 //! The room: one reader, and a worker for each partition that it is given.
 
+mod durable;
+mod serve;
+
 use crate::config::CounterConfig;
-use crate::desk::{DELIVERIES, Desk, Request, WorkerId};
+use crate::desk::{Desk, Request, WorkerId};
 use crate::heart::{Heart, Limits};
 use crate::inbox::Delivery;
 use crate::known::Bounds;
 use crate::metrics::{CounterMetrics, Server};
 use crate::worker::{Shared, Worker};
-use onlooker_ports::{Archive, CountStore, GroupEvent, GroupReader, LogWriter, PortError, Position};
+use durable::ask_durable;
+use onlooker_ports::{Archive, CountStore, GroupEvent, GroupReader, LogWriter, PortError};
 use onlooker_stage::{Component, Health, Problems, Shutdown};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -21,11 +25,6 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 const READ_WAIT: Duration = Duration::from_millis(25);
 /// Without an assignment for so long, the room is ready nevertheless: others may own all partitions.
 const NO_ASSIGNMENT: Duration = Duration::from_secs(15);
-
-/// How long a partition that has enough may keep the others waiting.
-const PATIENCE: Duration = Duration::from_millis(500);
-/// How long all may wait for what is asked of the log aside from reading.
-const ASIDE_WAIT: Duration = Duration::from_secs(1);
 
 /// No part: clearing it says that nothing is the matter, with no partition at all.
 const NOBODY: onlooker_stage::problems::Part = (-1, "");
@@ -223,100 +222,6 @@ impl<R: GroupReader, C: CountStore, A: Archive, W: LogWriter> Room<R, C, A, W> {
         }
     }
 
-    /// Hands over, and waits a little while the partition has enough. The others wait too; so one that takes longer, for
-    /// its store or the archive does, gets no more until it asks for more.
-    async fn deliver(&mut self, partition: i32, delivery: Delivery) {
-        let Some(to_worker) = self.owned.get(&partition).and_then(|o| o.deliveries.clone()) else { return };
-        let Err(mpsc::error::TrySendError::Full(delivery)) = to_worker.try_send(delivery) else { return };
-        let patience = Instant::now() + PATIENCE;
-        loop {
-            tokio::select! {
-                permit = to_worker.reserve() => {
-                    if let Ok(permit) = permit {
-                        permit.send(delivery);
-                    }
-                    return;
-                }
-                Some(request) = self.requests.recv() => {
-                    self.serve(request).await;
-                    let now = self.owned.get(&partition).and_then(|o| o.deliveries.as_ref());
-                    if !now.is_some_and(|now| now.same_channel(&to_worker)) {
-                        return;
-                    }
-                }
-                () = sleep_until(patience) => {
-                    if let Some(owned) = self.owned.get_mut(&partition) {
-                        owned.deliveries = None;
-                    }
-                    if let Err(error) = self.reader.stop(partition).await {
-                        tracing::debug!(partition, %error, "reading not stopped");
-                    }
-                    return;
-                }
-                () = self.shared.shutdown.requested() => return,
-            }
-        }
-    }
-
-    fn is_current(&self, worker: WorkerId) -> bool {
-        self.owned.get(&worker.partition).is_some_and(|owned| owned.worker == worker)
-    }
-
-    /// A request of a worker that is no longer the partition's is dropped, and with it the reply: that tells it.
-    async fn serve(&mut self, request: Request) {
-        match request {
-            Request::Stop { worker, reply } if self.is_current(worker) => {
-                if let Some(owned) = self.owned.get_mut(&worker.partition) {
-                    owned.deliveries = None;
-                }
-                let _gone = reply.send(self.reader.stop(worker.partition).await);
-            }
-            Request::Start { worker, offset, reply } if self.is_current(worker) => {
-                let started = self.reader.start(worker.partition, offset).await;
-                // A channel of its own for each start: what was delivered before can never be taken for what follows.
-                let (to_worker, deliveries) = mpsc::channel(DELIVERIES);
-                if let (Ok(()), Some(owned)) = (&started, self.owned.get_mut(&worker.partition)) {
-                    owned.deliveries = Some(to_worker);
-                }
-                let _gone = reply.send(started.map(|()| deliveries));
-            }
-            Request::Bounds { worker, reply } if self.is_current(worker) => {
-                // Reading waits meanwhile, of all partitions: not long.
-                let bounds = timeout(ASIDE_WAIT, self.reader.bounds(worker.partition)).await;
-                let _gone = reply.send(bounds.unwrap_or_else(|_| Err(too_slow())));
-            }
-            Request::Durable(offsets) => self.commit(&offsets).await,
-            Request::Stop { .. } | Request::Start { .. } | Request::Bounds { .. } => {}
-        }
-    }
-
-    /// Commits what is durable, for lag monitors alone: the counter never starts from it.
-    async fn commit(&mut self, durable: &[(i32, i64)]) {
-        let changed = |(partition, offset): &&(i32, i64)| {
-            self.owned.get(partition).is_some_and(|owned| owned.committed != *offset)
-        };
-        let position = |(partition, offset): &(i32, i64)| Position {
-            partition: *partition,
-            offset: *offset,
-            note: String::new(),
-        };
-        let positions: Vec<_> = durable.iter().filter(changed).map(position).collect();
-        if positions.is_empty() {
-            return;
-        }
-        let committed = timeout(ASIDE_WAIT, self.reader.commit(&positions)).await;
-        if let Err(error) = committed.unwrap_or_else(|_| Err(too_slow())) {
-            self.shared.metrics.errors.get(Server::Log).increment(1);
-            tracing::warn!(%error, "durable offsets not committed");
-            return;
-        }
-        for position in positions {
-            if let Some(owned) = self.owned.get_mut(&position.partition) {
-                owned.committed = position.offset;
-            }
-        }
-    }
-
     /// Workers finish the call that is under way; what they ask for meanwhile is still served.
     async fn drain(mut self, wait: Duration) {
         let deadline = Instant::now() + wait;
@@ -345,54 +250,4 @@ fn worker_ended(ended: Result<Result<(), PortError>, JoinError>) -> Result<(), C
         Err(error) if error.is_cancelled() => Ok(()),
         Err(error) => Err(CounterError::Panicked(error.to_string())),
     }
-}
-
-/// Asks now and then what is durable. Apart from a store that lost everything, and from keys that the store does not
-/// hold, nothing else in the room touches the archive.
-async fn ask_durable<C: CountStore, A: Archive, W: LogWriter>(
-    shared: Arc<Shared<C, A, W>>,
-    partitions: Arc<Mutex<Vec<i32>>>,
-    to_desk: mpsc::UnboundedSender<Request>,
-) {
-    loop {
-        sleep(Duration::from_millis(shared.config.durable_ms)).await;
-        let now = partitions.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut durable = Vec::with_capacity(now.len());
-        for partition in now {
-            match shared.archive.durable(partition).await {
-                Ok(Some(offset)) => {
-                    show_durable(&shared, partition, offset);
-                    durable.push((partition, offset));
-                }
-                Ok(None) => {}
-                Err(error) => {
-                    shared.metrics.errors.get(Server::Archive).increment(1);
-                    tracing::warn!(partition, %error, "what is durable is not known");
-                }
-            }
-        }
-        if to_desk.send(Request::Durable(durable)).is_err() {
-            return;
-        }
-    }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "gauges; offsets stay below 2^53")]
-fn show_durable<C, A, W>(shared: &Shared<C, A, W>, partition: i32, durable: i64) {
-    let earliest = shared.earliest.lock().unwrap_or_else(PoisonError::into_inner).get(&partition).copied();
-    shared.metrics.durable.set(partition, durable as f64);
-    let Some(earliest) = earliest else { return };
-    shared.metrics.retention_margin.set(partition, (durable - earliest) as f64);
-    if durable < earliest {
-        tracing::error!(
-            partition,
-            durable,
-            earliest,
-            "log is kept too short: a loss of the counters store would now lose counts"
-        );
-    }
-}
-
-fn too_slow() -> PortError {
-    PortError::Unavailable { server: "log", detail: "no answer in time".into() }
 }
