@@ -68,17 +68,25 @@ async fn add(role: Role, config: &Config, health: &Health, supervisor: &mut Supe
             let ports = wiring::filter_ports(config).await?;
             let (mut settings, sites) = (config.filter.clone(), config.filter_sites());
             settings.source_topic.clone_from(&config.kafka.topics.views);
-            supervisor.room(name, |stop| onlooker_filter::run(settings, sites, ports, room_health, stop));
+            let other_partitions = wiring::watch_partitions(config.clone());
+            supervisor.room(name, |stop| async move {
+                tokio::select! {
+                    ended = onlooker_filter::run(settings, sites, ports, room_health, stop) => ended.map_err(Into::into),
+                    wrong = other_partitions => Err(wrong),
+                }
+            });
         }
         Role::Counter => {
             let ports = wiring::counter_ports(config).await?;
             let mut settings = config.counter.clone();
             settings.source_topic.clone_from(&config.kafka.topics.counted);
             let log = wiring::watch_log(config.clone());
+            let other_partitions = wiring::watch_partitions(config.clone());
             supervisor.room(name, |stop| async move {
                 tokio::select! {
                     ended = onlooker_counter::run(settings, ports, room_health, stop) => ended.map_err(Into::into),
                     other_log = log => Err(other_log),
+                    wrong = other_partitions => Err(wrong),
                 }
             });
         }

@@ -3,7 +3,9 @@
 mod ports;
 mod setup;
 
-pub(crate) use ports::{collector_log, counter_ports, counts_reader, filter_ports, flusher_ports, watch_log};
+pub(crate) use ports::{
+    collector_log, counter_ports, counts_reader, filter_ports, flusher_ports, watch_log, watch_partitions,
+};
 pub(crate) use setup::{SchemaArgs, TopicsArgs, schema, topics};
 
 /// The sections of the configuration that the backends themselves define.

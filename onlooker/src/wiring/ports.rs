@@ -104,6 +104,35 @@ async fn check_log(config: &Config) -> Result<(), PortError> {
     archive.claim_log(&id, config.layout.partitions).await
 }
 
+/// How often the topics' partitions are counted.
+const COUNT_AGAIN: Duration = Duration::from_secs(30);
+
+/// Counts the topics' partitions from time to time. Returns only if there are not as many as keys were spread over: with
+/// more of them a key would have two places, and its views would be judged and counted apart.
+pub(crate) async fn watch_partitions(config: Config) -> anyhow::Error {
+    let wanted = config.layout.partitions;
+    let groups =
+        [(Topic::Views, &config.kafka.groups.filter), (Topic::Counted, &config.kafka.groups.counter)];
+    loop {
+        for (topic, group) in groups {
+            let name = config.kafka.topics.get(topic);
+            match admin::group_positions(&config.kafka, topic, group).await {
+                Ok(found) if found.len() != wanted as usize => {
+                    return anyhow::anyhow!(
+                        "topic {name} has {} partitions and layout.partitions is {wanted}: a topic that got more is \
+                         another log generation",
+                        found.len()
+                    );
+                }
+                Ok(_) => {}
+                // Whoever works with the topic says what is wrong with it; asking once more costs nothing.
+                Err(error) => tracing::debug!(%error, topic = name, "partitions were not counted"),
+            }
+        }
+        tokio::time::sleep(COUNT_AGAIN).await;
+    }
+}
+
 /// The flusher's ports.
 pub(crate) async fn flusher_ports(config: &Config) -> Result<FlusherPorts<RedisCounters, ScyllaArchive>> {
     Ok(FlusherPorts {

@@ -6,4 +6,6 @@ mod doors;
 mod faults;
 mod flows;
 mod logs;
+mod reports;
 mod support;
+mod tampering;
