@@ -5,6 +5,8 @@ mod config;
 mod desk;
 mod group;
 mod heart;
+#[cfg(test)]
+mod heart_tests;
 mod inbox;
 mod known;
 mod metrics;
