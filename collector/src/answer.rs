@@ -23,8 +23,12 @@ pub(crate) type Outcomes = Vec<Outcome>;
 pub(crate) fn outcomes(outcomes: &Outcomes, single: bool) -> Response<Body> {
     let accepted = outcomes.iter().filter(|o| o.is_ok()).count();
     let mut body = Vec::with_capacity(128 + outcomes.len() * 80);
-    // Writing to memory cannot fail.
-    let _ = write!(body, "{{\"accepted\":{accepted},\"rejected\":{}", outcomes.len() - accepted);
+    match (accepted, outcomes.len()) {
+        // Nearly every answer.
+        (1, 1) => body.extend_from_slice(br#"{"accepted":1,"rejected":0"#),
+        // Writing to memory cannot fail.
+        (_, all) => _ = write!(body, "{{\"accepted\":{accepted},\"rejected\":{}", all - accepted),
+    }
     if single && let Some(outcome) = outcomes.first() {
         body.push(b',');
         fields(&mut body, outcome);

@@ -6,36 +6,28 @@ use std::net::IpAddr;
 
 static FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The client's address, and what was seen on the way to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Client {
-    pub(crate) address: IpAddr,
-    /// There is an `X-Forwarded-For` that was not believed: most likely a proxy that the configuration does not name,
-    /// behind which all viewers are one.
-    pub(crate) untrusted_header: bool,
-}
-
 /// The peer, or, if the peer is a trusted proxy, the rightmost address of `X-Forwarded-For` (all lines joined, RFC 9110
 /// §5.3) that is not a trusted proxy. What stands left of it was written by the client and is not believed.
-pub(crate) fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> Client {
-    let peer = peer.to_canonical();
-    let is_trusted = |address: IpAddr| trusted.iter().any(|net| net.contains(&address));
-    if !is_trusted(peer) {
-        return Client { address: peer, untrusted_header: headers.contains_key(&FORWARDED_FOR) };
+pub(crate) fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
+    let mut address = peer.to_canonical();
+    if !is_trusted(address, trusted) {
+        return address;
     }
-    let mut address = peer;
     let lines = headers.get_all(&FORWARDED_FOR).into_iter().collect::<Vec<_>>();
-    'walk: for line in lines.iter().rev() {
-        for hop in line.as_bytes().rsplit(|b| *b == b',') {
-            // What is no address was not written by a proxy that we trust: the walk ends at the last good one.
-            let Some(hop) = std::str::from_utf8(hop).ok().and_then(parse_hop) else { break 'walk };
-            address = hop;
-            if !is_trusted(hop) {
-                break 'walk;
-            }
+    for hop in lines.iter().rev().flat_map(|line| line.as_bytes().rsplit(|b| *b == b',')) {
+        // What is no address was not written by a proxy that we trust: the walk ends at the last good one.
+        let Some(hop) = std::str::from_utf8(hop).ok().and_then(parse_hop) else { break };
+        address = hop;
+        if !is_trusted(hop, trusted) {
+            break;
         }
     }
-    Client { address, untrusted_header: false }
+    address
+}
+
+/// Whether a proxy with this address is believed.
+pub(crate) fn is_trusted(address: IpAddr, trusted: &[IpNet]) -> bool {
+    trusted.iter().any(|net| net.contains(&address.to_canonical()))
 }
 
 /// `192.0.2.1`, `192.0.2.1:1234`, `2001:db8::1`, `[2001:db8::1]:1234`.
@@ -54,35 +46,31 @@ mod tests {
     use super::*;
     use axum::http::HeaderValue;
 
-    fn find(peer: &str, lines: &[&str], trusted: &[&str]) -> (String, bool) {
+    fn find(peer: &str, lines: &[&str], trusted: &[&str]) -> String {
         let mut headers = HeaderMap::new();
         for line in lines {
             headers.append(&FORWARDED_FOR, HeaderValue::from_str(line).unwrap());
         }
         let trusted: Vec<IpNet> = trusted.iter().map(|t| t.parse().unwrap()).collect();
-        let found = client(peer.parse().unwrap(), &headers, &trusted);
-        (found.address.to_string(), found.untrusted_header)
+        client(peer.parse().unwrap(), &headers, &trusted).to_string()
     }
 
     #[test]
     fn only_trusted_proxies_are_believed() {
         let chain = "198.51.100.7, 203.0.113.9";
-        assert_eq!(find("127.0.0.1", &[chain], &[]), ("127.0.0.1".into(), true));
-        assert_eq!(find("127.0.0.1", &[chain], &["127.0.0.0/8"]), ("203.0.113.9".into(), false));
-        assert_eq!(find("127.0.0.1", &[chain], &["127.0.0.0/8", "203.0.113.0/24"]).0, "198.51.100.7");
-        assert_eq!(find("127.0.0.1", &[], &["127.0.0.0/8"]), ("127.0.0.1".into(), false));
+        assert_eq!(find("127.0.0.1", &[chain], &[]), "127.0.0.1");
+        assert_eq!(find("127.0.0.1", &[chain], &["127.0.0.0/8"]), "203.0.113.9");
+        assert_eq!(find("127.0.0.1", &[chain], &["127.0.0.0/8", "203.0.113.0/24"]), "198.51.100.7");
+        assert_eq!(find("127.0.0.1", &[], &["127.0.0.0/8"]), "127.0.0.1");
     }
 
     #[test]
     fn what_a_client_puts_in_front_changes_nothing() {
         let trusted = ["127.0.0.0/8", "203.0.113.0/24"];
         let spoofed = "192.0.2.66, 198.51.100.7, 203.0.113.9";
-        assert_eq!(find("127.0.0.1", &[spoofed], &trusted).0, "198.51.100.7");
-        assert_eq!(
-            find("127.0.0.1", &["192.0.2.66", "198.51.100.7, 203.0.113.9"], &trusted).0,
-            "198.51.100.7"
-        );
-        assert_eq!(find("127.0.0.1", &["198.51.100.7, rubbish, 203.0.113.9"], &trusted).0, "203.0.113.9");
+        assert_eq!(find("127.0.0.1", &[spoofed], &trusted), "198.51.100.7");
+        assert_eq!(find("127.0.0.1", &["192.0.2.66", "198.51.100.7, 203.0.113.9"], &trusted), "198.51.100.7");
+        assert_eq!(find("127.0.0.1", &["198.51.100.7, rubbish, 203.0.113.9"], &trusted), "203.0.113.9");
     }
 
     #[test]
@@ -93,7 +81,7 @@ mod tests {
             ("2001:db8::1", "2001:db8::1"),
             ("::ffff:192.0.2.1", "192.0.2.1"),
         ] {
-            assert_eq!(find("127.0.0.1", &[hop], &["127.0.0.1/32"]).0, address);
+            assert_eq!(find("127.0.0.1", &[hop], &["127.0.0.1/32"]), address);
         }
     }
 }

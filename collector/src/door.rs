@@ -1,11 +1,12 @@
 //! The door itself: one request in, one answer out.
 
 use crate::answer::{self, Outcomes};
-use crate::client::client;
+use crate::client::{client, is_trusted};
 use crate::config::{CollectorConfig, ConfigError};
 use crate::cors;
 use crate::crowd::{Crowd, is_private};
-use crate::fields::Fields;
+use crate::fields::{Fields, shown};
+use crate::head::{self, Head};
 use crate::identity::Hasher;
 use crate::input::{Views, as_text, unpack, views};
 use crate::memory::{Memory, Share};
@@ -13,11 +14,12 @@ use crate::metrics::CollectorMetrics;
 use crate::pixel;
 use crate::quiet::{Quiet, jittered};
 use crate::sites::{Site, Sites};
-use crate::view::{Maker, Origin, header_facts};
+use crate::view::{Maker, Origin};
 use axum::body::Body;
-use axum::http::header::{AUTHORIZATION, CONTENT_ENCODING, ORIGIN, RANGE, REFERER, USER_AGENT};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method, Request, Response, StatusCode};
 use axum::response::IntoResponse;
+use bytes::Bytes;
 use hyper::body::Incoming;
 use onlooker_event::Facts;
 use onlooker_ports::{LogWriter, OutgoingBatch, PortError};
@@ -50,6 +52,23 @@ pub(crate) struct Door<L> {
     untrusted_header: Quiet,
 }
 
+/// A request without its body.
+struct Asked<'a> {
+    head: Head<'a>,
+    headers: &'a HeaderMap,
+    peer: IpAddr,
+}
+
+impl Asked<'_> {
+    /// A content coding that we do not take. Gzip is recognised by its first bytes, whatever the header says.
+    fn foreign_coding(&self) -> Option<String> {
+        let coding = head::text(self.head.content_encoding?);
+        let ours = ["", "gzip", "x-gzip", "identity"];
+        let foreign = !ours.iter().any(|known| coding.trim().eq_ignore_ascii_case(known));
+        foreign.then(|| shown(&coding))
+    }
+}
+
 /// What a request became before the log has seen it.
 struct Checked {
     outcomes: Outcomes,
@@ -79,12 +98,12 @@ impl<L: LogWriter> Door<L> {
 
     /// Answers one request.
     pub(crate) async fn answer(&self, request: Request<Incoming>, peer: IpAddr) -> Response<Body> {
-        let (head, body) = request.into_parts();
-        let headers = &head.headers;
-        let answer = match (&head.method, head.uri.path()) {
-            (&Method::POST, VIEWS) => self.post(headers, body, peer).await,
-            (&Method::GET, PIXEL) if !headers.contains_key(RANGE) => {
-                self.pixel(head.uri.query().unwrap_or_default(), headers, peer).await
+        let (Parts { method, uri, headers, .. }, body) = request.into_parts();
+        let asked = Asked { head: Head::read(&headers), headers: &headers, peer };
+        let answer = match (&method, uri.path()) {
+            (&Method::POST, VIEWS) => self.post(&asked, body).await,
+            (&Method::GET, PIXEL) if !asked.head.range => {
+                self.pixel(&asked, uri.query().unwrap_or_default()).await
             }
             // Nobody looks at a picture by asking how large it is; and who asks for a part of it (a download that goes
             // on, a link checker) is no page that shows it.
@@ -98,22 +117,17 @@ impl<L: LogWriter> Door<L> {
             self.metrics.reject(error.detail().code);
             error.into_response()
         });
-        cors::apply(&mut response, headers.get(ORIGIN), &self.sites);
+        cors::apply(&mut response, asked.head.origin, &self.sites);
         response
     }
 
-    async fn post(
-        &self,
-        headers: &HeaderMap,
-        body: Incoming,
-        peer: IpAddr,
-    ) -> Result<Response<Body>, ApiError> {
-        let trusted = self.trusted(headers)?;
+    async fn post(&self, asked: &Asked<'_>, body: Incoming) -> Result<Response<Body>, ApiError> {
+        let trusted = self.trusted(asked)?;
         let mut share = self.memory.share();
         let max = self.config.max_body_bytes;
         let body = read_body_with(body, max, self.config.body_timeout, |bytes| share.grow(bytes)).await?;
         // In a function of its own, so that body and text are gone before the wait for the log.
-        let checked = self.check_body(headers, body, trusted, peer, &mut share)?;
+        let checked = self.check_body(asked, body, trusted, &mut share)?;
         share.shrink_to(checked.outcomes.len() * size_of::<answer::Outcome>());
         self.append(checked.batch, &mut share).await?;
         Ok(answer::outcomes(&checked.outcomes, checked.single))
@@ -121,10 +135,9 @@ impl<L: LogWriter> Door<L> {
 
     fn check_body(
         &self,
-        headers: &HeaderMap,
-        body: bytes::Bytes,
+        asked: &Asked<'_>,
+        body: Bytes,
         trusted: Option<&Site>,
-        peer: IpAddr,
         share: &mut Share<'_>,
     ) -> Result<Checked, ApiError> {
         let body = unpack(body, self.config.max_body_bytes, share)?;
@@ -132,8 +145,8 @@ impl<L: LogWriter> Door<L> {
         if let Cow::Owned(copy) = &text {
             share.grow(copy.len())?;
         }
-        let views =
-            views(&text, self.config.max_items).map_err(|detail| match (detail.code, coding(headers)) {
+        let views = views(&text, self.config.max_items).map_err(|detail| {
+            match (detail.code, asked.foreign_coding()) {
                 ("too_many_items", _) => detail.with_status(StatusCode::PAYLOAD_TOO_LARGE),
                 ("malformed", Some(coding)) => {
                     ErrorDetail::new("unsupported_encoding", "a body is sent plain or as gzip")
@@ -142,24 +155,20 @@ impl<L: LogWriter> Door<L> {
                         .with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE)
                 }
                 _ => detail.with_status(StatusCode::BAD_REQUEST),
-            })?;
+            }
+        })?;
         let (single, views) = match views {
             Views::One(view) => (true, vec![view]),
             Views::Many(views) => (false, views),
         };
-        let maker = self.maker(headers, trusted, peer);
+        let maker = self.maker(asked, trusted);
         let mut batch = maker.batch_for(views.len(), text.len());
         let outcomes = views.into_iter().map(|view| self.check(&maker, view, &mut batch)).collect();
         Ok(Checked { outcomes, single, batch })
     }
 
-    async fn pixel(
-        &self,
-        query: &str,
-        headers: &HeaderMap,
-        peer: IpAddr,
-    ) -> Result<Response<Body>, ApiError> {
-        let maker = self.maker(headers, None, peer);
+    async fn pixel(&self, asked: &Asked<'_>, query: &str) -> Result<Response<Body>, ApiError> {
+        let maker = self.maker(asked, None);
         let mut batch = maker.batch_for(1, query.len());
         let made = maker.make(&pixel::fields(query), &mut batch);
         // Counted as refused by whoever turns the error into an answer.
@@ -231,29 +240,34 @@ impl<L: LogWriter> Door<L> {
         ApiError::unavailable(code, message, jittered())
     }
 
-    fn maker<'a>(&'a self, headers: &'a HeaderMap, trusted: Option<&'a Site>, peer: IpAddr) -> Maker<'a> {
-        let client = client(peer, headers, &self.config.trusted_proxies);
-        if client.untrusted_header {
-            self.metrics.untrusted_forwarded.increment(1);
-            if self.untrusted_header.due().is_some() {
-                tracing::warn!(
-                    "x-forwarded-for comes from a peer that is not in collector.trusted_proxies, so all viewers behind it count as one"
-                );
-            }
+    fn maker<'a>(&'a self, asked: &Asked<'a>, trusted: Option<&'a Site>) -> Maker<'a> {
+        let (proxies, head) = (&self.config.trusted_proxies, &asked.head);
+        if head.forwarded_for && !is_trusted(asked.peer, proxies) {
+            self.note_untrusted_header();
         }
+        let address = client(asked.peer, asked.headers, proxies);
         if trusted.is_none() {
-            self.note_address(client.address);
+            self.note_address(address);
         }
         let origin = Origin {
             trusted,
-            address: client.address,
-            agent: header_text(headers, &USER_AGENT),
-            referrer: header_text(headers, &REFERER),
-            page_origin: header_text(headers, &ORIGIN).filter(|origin| origin != "null"),
-            facts: header_facts(headers),
+            address,
+            agent: head.user_agent.map(head::text),
+            referrer: head.referrer.map(head::text),
+            page_origin: head.origin.map(head::text).filter(|origin| origin != "null"),
+            facts: head.facts,
             now_ms: now_ms(),
         };
         Maker { sites: &self.sites, hasher: &self.hasher, origin }
+    }
+
+    fn note_untrusted_header(&self) {
+        self.metrics.untrusted_forwarded.increment(1);
+        if self.untrusted_header.due().is_some() {
+            tracing::warn!(
+                "x-forwarded-for comes from a peer that is not in collector.trusted_proxies, so all viewers behind it count as one"
+            );
+        }
     }
 
     fn note_viewer(&self, facts: Facts) {
@@ -278,8 +292,8 @@ impl<L: LogWriter> Door<L> {
 
     /// The site whose token the request carries. Another scheme than Bearer is not meant for us: a browser behind a
     /// site's own password sends it along.
-    fn trusted(&self, headers: &HeaderMap) -> Result<Option<&Site>, ApiError> {
-        let Some(value) = headers.get(AUTHORIZATION) else { return Ok(None) };
+    fn trusted(&self, asked: &Asked<'_>) -> Result<Option<&Site>, ApiError> {
+        let Some(value) = asked.head.authorization else { return Ok(None) };
         let mut parts = value.as_bytes().splitn(2, |byte| *byte == b' ');
         let (scheme, token) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
         if !scheme.eq_ignore_ascii_case(b"Bearer") {
@@ -299,19 +313,6 @@ fn too_slow(waited: Duration) -> PortError {
         server: "log",
         detail: format!("no acknowledgement within {} ms", waited.as_millis()),
     }
-}
-
-/// A content coding that we do not take. Gzip is recognised by its first bytes, whatever the header says.
-fn coding(headers: &HeaderMap) -> Option<String> {
-    let coding = header_text(headers, &CONTENT_ENCODING)?;
-    let ours =
-        ["", "gzip", "x-gzip", "identity"].iter().any(|known| coding.trim().eq_ignore_ascii_case(known));
-    (!ours).then(|| crate::fields::shown(&coding))
-}
-
-/// A header as text. Bytes that are not UTF-8 are replaced: a site does not control what its visitors' browsers send.
-fn header_text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<Cow<'a, str>> {
-    headers.get(name).map(HeaderValue::as_bytes).map(String::from_utf8_lossy)
 }
 
 fn now_ms() -> i64 {

@@ -1,6 +1,7 @@
 //! From a request's bytes to its views: by content, whatever its headers call it.
 
 use crate::fields::shown;
+use crate::head::tolerant;
 use crate::memory::Share;
 use axum::http::StatusCode;
 use base64::Engine;
@@ -65,7 +66,7 @@ pub(crate) enum Views<'a> {
 
 /// A text of the body: UTF-8, with U+FFFD where it is not.
 pub(crate) fn as_text(body: &[u8]) -> Cow<'_, str> {
-    let text = String::from_utf8_lossy(body);
+    let text = tolerant(body);
     // A form's `data=` field, as some old beacons send it: percent-encoded JSON, or base64 of it.
     match text.trim_start().strip_prefix("data=") {
         None => text,
@@ -87,7 +88,8 @@ fn form_field(field: &str) -> String {
 
 /// Splits a request's text into views. An error is about the request as a whole.
 pub(crate) fn views(text: &str, max_items: usize) -> Result<Views<'_>, ErrorDetail> {
-    let text = text.trim_matches([' ', '\t', '\r', '\n', '\u{feff}']);
+    let text = text.trim_ascii();
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text).trim_ascii_start();
     match text.as_bytes().first() {
         None => {
             let message = "the body is empty; send a view, an array of views, or one view a line";

@@ -8,6 +8,7 @@ mod cors;
 mod crowd;
 mod door;
 mod fields;
+mod head;
 mod identity;
 mod input;
 mod memory;

@@ -4,7 +4,6 @@ use crate::fields::{Fields, Value, shown};
 use crate::identity::{Hasher, Identity};
 use crate::sites::{Site, Sites};
 use crate::text::free_text;
-use axum::http::{HeaderMap, HeaderName};
 use onlooker_event::{ClientId, Facts, IdError, ViewId, ViewerHash, usable_viewer};
 use onlooker_ports::{OutgoingBatch, Topic};
 use onlooker_proto::NewView;
@@ -48,27 +47,6 @@ pub(crate) struct Maker<'a> {
     pub(crate) sites: &'a Sites,
     pub(crate) hasher: &'a Hasher,
     pub(crate) origin: Origin<'a>,
-}
-
-/// Headers by which clients say that they fetch ahead, and the words that say so.
-static AHEAD: [(HeaderName, &[&str]); 5] = [
-    (HeaderName::from_static("sec-purpose"), &["prefetch", "prerender"]),
-    (HeaderName::from_static("purpose"), &["prefetch"]),
-    (HeaderName::from_static("x-purpose"), &["preview"]),
-    (HeaderName::from_static("x-moz"), &["prefetch"]),
-    (HeaderName::from_static("next-router-prefetch"), &["1"]),
-];
-
-/// Facts that the request's headers tell: the browser fetched ahead of anybody looking.
-pub(crate) fn header_facts(headers: &HeaderMap) -> Facts {
-    let ahead = AHEAD.iter().any(|(name, words)| {
-        headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).any(|value| {
-            value
-                .split([';', ','])
-                .any(|part| words.iter().any(|word| part.trim().eq_ignore_ascii_case(word)))
-        })
-    });
-    if ahead { Facts::PREFETCH } else { Facts::default() }
 }
 
 /// A user agent as it identifies: none, empty and `-`, which access logs write for none, are one.

@@ -1,5 +1,8 @@
 //! Request bodies, bounded in bytes and in time.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -40,7 +43,12 @@ where
     if usize::try_from(announced).map_or(true, |announced| announced > max_bytes) {
         return Err(too_large(max_bytes).got(announced).with_status(StatusCode::PAYLOAD_TOO_LARGE));
     }
-    tokio::time::timeout(timeout, collect(body, max_bytes, reserve)).await.unwrap_or_else(|_| {
+    let mut collected = pin!(collect(body, max_bytes, reserve));
+    // A small body is there with its head: then no clock has to be asked.
+    if let Poll::Ready(at_once) = poll_fn(|cx| Poll::Ready(collected.as_mut().poll(cx))).await {
+        return at_once;
+    }
+    tokio::time::timeout(timeout, collected).await.unwrap_or_else(|_| {
         let limit_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         Err(ErrorDetail::new("body_timeout", "the body took too long, in milliseconds")
             .limit(limit_ms)
