@@ -1,4 +1,5 @@
 //! The executable: chooses what to run.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod cli;
 mod config;
