@@ -46,12 +46,4 @@ impl ArchiveEyes {
         let result = self.session.query_unpaged(query, ()).await.unwrap().into_rows_result().unwrap();
         result.rows::<(i32, i64)>().unwrap().map(Result::unwrap).collect()
     }
-
-    pub(crate) async fn execute(&self, statement: &str) {
-        self.session.query_unpaged(statement, ()).await.unwrap();
-    }
-
-    pub(crate) fn keyspace(&self) -> &str {
-        &self.keyspace
-    }
 }

@@ -127,6 +127,18 @@ impl Ledger {
             assert!(begun.elapsed() < LONG, "{difference}");
             pause.tick().await;
         }
+        let mut ends: HashMap<i32, i64> = HashMap::new();
+        for (read, _) in system.log().counted() {
+            ends.insert(read.partition, read.offset + 1);
+        }
+        for (partition, durable) in archive.durable().await {
+            // A marker of the last transaction may stand between the last record and the end.
+            let end = ends.get(&partition).map_or(0, |end| end + 1);
+            assert!(
+                durable <= end,
+                "partition {partition} is durable up to {durable}, the log ends at {end}"
+            );
+        }
         for (key, bytes) in system.counters_eyes().sketches() {
             let held = Sketch::from_redis(&bytes).unwrap_or_else(|e| panic!("{key}: {e}"));
             let (sketch, _) =
