@@ -198,3 +198,13 @@ async fn other_paths_and_methods_say_so() {
     assert_eq!(answer.header("allow"), Some("get, head, options"));
     assert_eq!(server.log.take(), []);
 }
+
+#[test]
+fn no_path_has_a_word_that_block_lists_look_for() {
+    let source = include_str!("../../src/door.rs");
+    let paths: Vec<&str> = source.split('"').filter(|text| text.starts_with("/v")).collect();
+    assert_eq!(paths, ["/v1/views", "/v1/view.gif"]);
+    for word in ["analytics", "collect", "track", "pixel", "beacon", "stats", "event", "count.js"] {
+        assert!(paths.iter().all(|path| !path.contains(word)), "{word}");
+    }
+}
