@@ -203,7 +203,7 @@ mod tests {
         ] {
             assert_eq!(code(text), Err(expected), "{text}");
         }
-        for many in [format!("[{}]", vec!["{}"; 11].join(",")), vec!["{}"; 11].join("\n")] {
+        for many in [format!("[{}]", ["{}"; 11].join(",")), ["{}"; 11].join("\n")] {
             let error = views(&many, 10).unwrap_err();
             assert_eq!(
                 (error.code, error.limit, error.got),
