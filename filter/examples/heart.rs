@@ -143,7 +143,8 @@ fn drive(batches: Vec<Batch>) -> Result<(Duration, usize), String> {
                 spent += begun.elapsed();
             }
             Command::Rebuild(job) => return Err(format!("unexpected: {job:?}")),
-            Command::Forget { .. } | Command::Start { .. } => {}
+            Command::Start { partition, start, .. } => machine.started(partition, start, now),
+            Command::Forget { .. } | Command::Stop { .. } => {}
         }
         while machine.next_notice().is_some() {}
     }

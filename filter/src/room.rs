@@ -89,7 +89,8 @@ enum Kind {
 /// What the reader is to be asked, before the next event.
 enum Question {
     Group { partition: i32, attempt: u64 },
-    Start { partition: i32, attempt: u64, offset: i64 },
+    Stop { partition: i32 },
+    Start { partition: i32, start: u64, offset: i64 },
     Ends(Vec<(i32, i64)>),
 }
 
@@ -97,7 +98,8 @@ enum Question {
 enum Said<M> {
     Event(Result<Option<GroupEvent<M>>, PortError>),
     Group { partition: i32, attempt: u64, found: Result<GroupState, PortError> },
-    Started { again: Question, result: Result<(), PortError> },
+    Stopped(Result<(), PortError>),
+    Started { partition: i32, start: u64, offset: i64, result: Result<(), PortError> },
     Ends(Result<Vec<(i32, i64, i64)>, PortError>),
 }
 
@@ -262,8 +264,9 @@ where
                 Command::AskGroup { partition, attempt } => {
                     self.questions.push_back(Question::Group { partition, attempt });
                 }
-                Command::Start { partition, attempt, offset } => {
-                    self.questions.push_back(Question::Start { partition, attempt, offset });
+                Command::Stop { partition } => self.questions.push_back(Question::Stop { partition }),
+                Command::Start { partition, start, offset } => {
+                    self.questions.push_back(Question::Start { partition, start, offset });
                 }
                 Command::Rebuild(job) => self.jobs.push(job),
                 Command::AskMemory { partition, attempt } => {
@@ -323,7 +326,9 @@ where
             }
         }
         let of_it = |question: &Question| match question {
-            Question::Group { partition: p, .. } | Question::Start { partition: p, .. } => *p == partition,
+            Question::Group { partition: p, .. }
+            | Question::Stop { partition: p }
+            | Question::Start { partition: p, .. } => *p == partition,
             Question::Ends(_) => false,
         };
         self.questions.retain(|question| !of_it(question));
@@ -404,7 +409,7 @@ where
         let now = Instant::now();
         if now >= self.look_at {
             self.look_at = now + watch::EVERY;
-            self.questions.push_back(Question::Ends(self.machine.running_partitions().collect()));
+            self.questions.push_back(Question::Ends(self.machine.read_partitions().collect()));
         }
         let due = self.again.iter().position(|(at, _)| *at <= now);
         if let Some((_, question)) = due.map(|at| self.again.swap_remove(at)) {
@@ -445,10 +450,19 @@ where
                     self.reporter.group_waits(partition, true);
                 }
             }
-            Said::Started { result: Ok(()), .. } => {}
-            Said::Started { again, result: Err(error) } => _ = self.ask_again(again, error)?,
+            // Not again: what is still delivered is dropped, and a start stops what was before.
+            Said::Stopped(Err(error)) if !error.is_transient() => return Err(error.into()),
+            Said::Stopped(_) => {}
+            Said::Started { partition, start, result: Ok(()), .. } => {
+                self.machine.started(partition, start, now)
+            }
+            Said::Started { partition, start, offset, result: Err(error) } => {
+                self.ask_again(Question::Start { partition, start, offset }, error)?;
+            }
             Said::Ends(Ok(seen)) => return self.look(&seen),
-            Said::Ends(Err(error)) => _ = self.ask_again(Question::Ends(Vec::new()), error)?,
+            // They are asked for anew in a while.
+            Said::Ends(Err(error)) if error.is_transient() => {}
+            Said::Ends(Err(error)) => return Err(error.into()),
         }
         Ok(())
     }
@@ -478,10 +492,9 @@ where
         }
         tracing::debug!(%error, "log did not answer");
         let wanted = match &question {
-            Question::Group { partition, attempt } | Question::Start { partition, attempt, .. } => {
-                self.machine.is_current(*partition, *attempt)
-            }
-            Question::Ends(_) => false,
+            Question::Group { partition, attempt } => self.machine.is_current(*partition, *attempt),
+            Question::Start { partition, start, .. } => self.machine.wants_start(*partition, *start),
+            Question::Stop { .. } | Question::Ends(_) => false,
         };
         if wanted {
             self.again.push((Instant::now() + ASK_AGAIN, question));
@@ -538,9 +551,10 @@ async fn ask<R: GroupReader>(mut reader: R, question: Option<Question>) -> (R, S
             let found = group_state(&mut reader, partition).await;
             Said::Group { partition, attempt, found }
         }
-        Some(Question::Start { partition, attempt, offset }) => {
+        Some(Question::Stop { partition }) => Said::Stopped(reader.stop(partition).await),
+        Some(Question::Start { partition, start, offset }) => {
             let result = reader.start(partition, offset).await;
-            Said::Started { again: Question::Start { partition, attempt, offset }, result }
+            Said::Started { partition, start, offset, result }
         }
         Some(Question::Ends(partitions)) => Said::Ends(ends(&mut reader, &partitions).await),
     };

@@ -31,12 +31,17 @@ pub enum Command {
         /// The attempt.
         attempt: Attempt,
     },
-    /// Read from this offset on.
+    /// Deliver nothing of the partition for now: it has to wait, and others shall not wait with it.
+    Stop {
+        /// The partition.
+        partition: i32,
+    },
+    /// Read from this offset on, and say so when it is done: records that come before are of an earlier reading.
     Start {
         /// The partition.
         partition: i32,
-        /// The attempt.
-        attempt: Attempt,
+        /// Names this reading.
+        start: u64,
         /// The first offset that is wanted.
         offset: i64,
     },

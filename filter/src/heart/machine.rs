@@ -14,8 +14,12 @@ use std::sync::Arc;
 const UNCLAIMED_BATCHES: usize = 8;
 /// Records that wait to be looked up, as a multiple of a transaction. Beyond it no more are asked for.
 const QUEUED_TRANSACTIONS: usize = 2;
+/// Bytes of the same: unreadable records may be large.
+const QUEUED_BYTES: usize = 64 << 20;
 /// Bytes of one transaction, about at most.
 const TRANSACTION_BYTES: usize = 32 << 20;
+/// A partition that waits so long for a look-up gives its place in a full queue to others. In milliseconds.
+const PARK_AFTER_MS: u64 = if cfg!(test) { 300 } else { 3_000 };
 /// How long decided records wait for other partitions' answers, in milliseconds, so that they share a transaction.
 const COMMIT_HOLD_MS: u64 = 100;
 
@@ -110,8 +114,19 @@ impl Machine {
 
     /// Consecutive records were delivered.
     pub fn records(&mut self, batch: Batch, now: u64) {
-        if let Some(partition) = self.running(batch.partition) {
+        let any = false;
+        #[cfg(test)]
+        let any = any || self.settings.breaks(super::sim::Broken::RecordsBeforeStart);
+        if let Some(partition) = self.running(batch.partition).filter(|p| p.reading || any) {
             partition.enqueue(batch, now);
+        }
+        self.plan(now);
+    }
+
+    /// A reading has begun: what is delivered from now on belongs to it.
+    pub fn started(&mut self, id: i32, start: u64, now: u64) {
+        if let Some(partition) = self.partitions.get_mut(&id).filter(|p| p.start == start) {
+            partition.reading = true;
         }
         self.plan(now);
     }
@@ -179,7 +194,7 @@ impl Machine {
             let done = done && !settings.breaks(super::sim::Broken::JudgeAgain);
             if done {
                 partition.run(to, to.offset, to.offset);
-                self.started(id, to.offset, to.offset);
+                self.runs(id, to.offset, to.offset);
             } else {
                 self.doubt(id, Cause::Rebuild, now);
             }
@@ -193,6 +208,8 @@ impl Machine {
         if let Some(partition) = self.asked(id, attempt)
             && let Some((chunk, _)) = partition.asking.take()
         {
+            let parked = std::mem::take(&mut partition.parked);
+            let next = partition.awaited();
             match answer {
                 Lookup::Found(found) if found.len() == chunk.keys.len() => {
                     let bearable = if chunk.emits { partition.bearable(&settings, &chunk) } else { Ok(()) };
@@ -212,6 +229,9 @@ impl Machine {
                             partition.drop_overlay();
                             if chunk.emits {
                                 self.pending_since.get_or_insert(now);
+                            }
+                            if parked {
+                                self.start(id, next);
                             }
                         }
                     }
@@ -305,8 +325,13 @@ impl Machine {
 
     /// Whether there is room for more records.
     pub fn wants_records(&self) -> bool {
-        let queued: usize = self.partitions.values().map(|p| p.queued).sum();
-        !self.draining && queued < QUEUED_TRANSACTIONS * self.settings.config.transaction_records
+        !self.draining && !self.is_full()
+    }
+
+    fn is_full(&self) -> bool {
+        let (records, bytes) =
+            self.partitions.values().fold((0, 0), |(n, b), p| (n + p.queued, b + p.queued_bytes));
+        records >= QUEUED_TRANSACTIONS * self.settings.config.transaction_records || bytes >= QUEUED_BYTES
     }
 
     /// When `tick` has something to do next, if nothing else happens.
@@ -330,9 +355,17 @@ impl Machine {
         self.partitions.values().filter(under_way).count()
     }
 
-    /// The partitions that run, with the next offset that each waits for.
-    pub fn running_partitions(&self) -> impl Iterator<Item = (i32, i64)> {
-        self.partitions.values().filter(|p| p.phase == Phase::Running).map(|p| (p.id, p.awaited()))
+    /// The partitions that are being read, with the next offset that each waits for.
+    pub fn read_partitions(&self) -> impl Iterator<Item = (i32, i64)> {
+        self.partitions
+            .values()
+            .filter(|p| p.phase == Phase::Running && p.reading)
+            .map(|p| (p.id, p.awaited()))
+    }
+
+    /// Whether this reading is still to begin.
+    pub fn wants_start(&self, id: i32, start: u64) -> bool {
+        self.partitions.get(&id).is_some_and(|p| p.start == start && !p.reading && p.phase == Phase::Running)
     }
 
     /// Whether answers to this attempt are still wanted.
@@ -391,7 +424,7 @@ impl Machine {
                     if let Some((from, to)) = news {
                         self.notices.push_back(Notice::Lost { partition: id, from, to });
                     }
-                    self.started(id, from, committed);
+                    self.runs(id, from, committed);
                 }
             }
         }
@@ -402,22 +435,52 @@ impl Machine {
         self.notices.push_back(Notice::Refused { partition: id, why });
     }
 
-    fn started(&mut self, id: i32, from: i64, emit_from: i64) {
+    fn runs(&mut self, id: i32, from: i64, emit_from: i64) {
         self.notices.push_back(Notice::Running { partition: id, from, emit_from });
-        let attempt = self.partitions.get(&id).map_or(0, |p| p.attempt);
-        self.commands.push_back(Command::Start { partition: id, attempt, offset: from });
+        self.start(id, from);
+    }
+
+    fn start(&mut self, id: i32, offset: i64) {
+        self.attempts += 1;
+        let start = self.attempts;
+        if let Some(partition) = self.partitions.get_mut(&id) {
+            partition.start = start;
+            partition.reading = false;
+            self.commands.push_back(Command::Start { partition: id, start, offset });
+        }
     }
 
     /// Everything that may begin now.
     fn plan(&mut self, now: u64) {
         let ids: Vec<i32> = self.partitions.keys().copied().collect();
-        let pending: usize = self.partitions.values().map(|p| p.outputs.batch.len()).sum();
+        let (records, bytes) = self.pending();
+        let room = records < self.settings.config.transaction_records && bytes < TRANSACTION_BYTES;
         for id in ids {
             self.plan_sync(id, now);
             self.plan_claim(id);
-            self.plan_lookup(id, pending, now);
+            self.plan_lookup(id, room, now);
         }
         self.plan_commit(now);
+        if !self.draining && self.is_full() {
+            self.park(now);
+        }
+    }
+
+    /// Records and bytes of the next transaction.
+    fn pending(&self) -> (usize, usize) {
+        let batches = self.partitions.values().map(|p| &p.outputs.batch);
+        batches.fold((0, 0), |(n, b), batch| (n + batch.len(), b + batch.bytes()))
+    }
+
+    /// A server of the store that is away holds up its own partitions and no others, nor the group's events.
+    fn park(&mut self, now: u64) {
+        for partition in self.partitions.values_mut() {
+            let waits = partition.asking.is_some() && now >= partition.asked_at + PARK_AFTER_MS;
+            if waits && partition.queued > 0 {
+                partition.park();
+                self.commands.push_back(Command::Stop { partition: partition.id });
+            }
+        }
     }
 
     fn plan_sync(&mut self, id: i32, now: u64) {
@@ -461,7 +524,7 @@ impl Machine {
         });
     }
 
-    fn plan_lookup(&mut self, id: i32, pending: usize, now: u64) {
+    fn plan_lookup(&mut self, id: i32, room: bool, now: u64) {
         let settings = Arc::clone(&self.settings);
         let config = &settings.config;
         let Some(partition) = self.partitions.get_mut(&id) else { return };
@@ -472,7 +535,7 @@ impl Machine {
             || partition.queued == 0
             || !full
             || partition.asking.is_some()
-            || pending >= config.transaction_records
+            || !room
             || partition.overlay.records() >= UNCLAIMED_BATCHES * config.batch_records
         {
             return;
@@ -500,6 +563,7 @@ impl Machine {
             keys: Arc::clone(&chunk.keys),
         });
         partition.asking = Some((chunk, floor));
+        partition.asked_at = now;
         #[cfg(test)]
         if settings.breaks(super::sim::Broken::NoOverlay) {
             partition.overlay.forget_keys();
@@ -515,7 +579,7 @@ impl Machine {
             partition.again_from_committed(attempt);
             let offset = partition.committed;
             self.commands.push_back(Command::Forget { partition: id });
-            self.commands.push_back(Command::Start { partition: id, attempt, offset });
+            self.start(id, offset);
         }
     }
 
@@ -525,9 +589,7 @@ impl Machine {
             return;
         }
         let config = &self.settings.config;
-        let pending = || self.partitions.values().filter(|p| !p.outputs.batch.is_empty());
-        let (records, bytes) =
-            pending().fold((0, 0), |(n, b), p| (n + p.outputs.batch.len(), b + p.outputs.batch.bytes()));
+        let (records, bytes) = self.pending();
         if records == 0 {
             self.pending_since = None;
             return;

@@ -57,10 +57,20 @@ pub(super) struct Partition {
     pub(super) outputs: Outputs,
     /// The chunk that is being looked up, with the lowest offset at which the store may stand for the answer.
     pub(super) asking: Option<(Chunk, i64)>,
+    /// When it was asked for.
+    pub(super) asked_at: u64,
     pub(super) claiming: bool,
+    /// Names the reading that was asked for last.
+    pub(super) start: u64,
+    /// Whether it has begun. What was on its way before it would be taken for what follows.
+    pub(super) reading: bool,
+    /// Reading was stopped, to begin again when the look-up under way is answered.
+    pub(super) parked: bool,
     /// Records that wait, with the place of the next one in each batch.
     queue: VecDeque<(Batch, usize)>,
     pub(super) queued: usize,
+    /// Keys and values of the batches that wait, whole.
+    pub(super) queued_bytes: usize,
     pub(super) queued_since: u64,
     /// The lowest offset that may be delivered next.
     next: i64,
@@ -102,9 +112,14 @@ impl Partition {
             overlay: Overlay::default(),
             outputs: Outputs::default(),
             asking: None,
+            asked_at: 0,
             claiming: false,
+            start: 0,
+            reading: false,
+            parked: false,
             queue: VecDeque::new(),
             queued: 0,
+            queued_bytes: 0,
             queued_since: 0,
             next: 0,
             reported_loss: None,
@@ -129,7 +144,17 @@ impl Partition {
         self.outputs = Outputs::default();
         self.asking = None;
         self.claiming = false;
+        self.reading = false;
+        self.parked = false;
         self.drop_queue();
+    }
+
+    /// Lets go of what waits behind the look-up under way.
+    pub(super) fn park(&mut self) {
+        self.reading = false;
+        self.parked = true;
+        self.drop_queue();
+        self.next = self.asking.as_ref().map_or(self.decided, |(chunk, _)| chunk.to);
     }
 
     /// Something went through.
@@ -140,6 +165,7 @@ impl Partition {
     pub(super) fn drop_queue(&mut self) {
         self.queue.clear();
         self.queued = 0;
+        self.queued_bytes = 0;
     }
 
     /// The decision of a synchronisation. `memory` was read *before* the group's offset: the store's position may grow
@@ -228,6 +254,7 @@ impl Partition {
         }
         self.next = next;
         self.queued += batch.len() - skip;
+        self.queued_bytes += batch.bytes();
         self.queue.push_back((batch, skip));
     }
 
@@ -248,6 +275,7 @@ impl Partition {
                 *at += 1;
                 self.queued -= 1;
             }
+            self.queued_bytes -= batch.bytes();
             self.queue.pop_front();
         }
         builder.finish()

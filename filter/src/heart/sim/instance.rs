@@ -6,7 +6,9 @@ use super::log::{Log, TxnId};
 use crate::heart::rebuild::{Job, Part, Rebuild, Verdicts};
 use crate::heart::{Command, Machine, Settings};
 use onlooker_event::Digest128;
-use onlooker_ports::{Claim, ClaimOutcome, Committed, InstallOutcome, Lookup, OutgoingBatch, Position};
+use onlooker_ports::{
+    Batch, Claim, ClaimOutcome, Committed, InstallOutcome, Lookup, OutgoingBatch, Position,
+};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
@@ -121,14 +123,24 @@ pub(super) struct Rebuilding {
 }
 
 #[derive(Debug)]
+enum Order {
+    Stop { partition: i32 },
+    Start { partition: i32, start: u64, offset: i64 },
+}
+
+#[derive(Debug)]
 pub(super) struct Instance {
     pub(super) id: u64,
     pub(super) machine: Machine,
     pub(super) generation: u64,
     pub(super) believes: Vec<i32>,
     pub(super) events: VecDeque<GroupEvent>,
-    /// The next offset to be delivered, of started partitions.
+    /// The next offset to be fetched, of started partitions.
     pub(super) readers: BTreeMap<i32, i64>,
+    /// Fetched and not delivered yet, in order.
+    pub(super) fetched: VecDeque<Batch>,
+    /// What the reader is to do, one after the other.
+    orders: VecDeque<Order>,
     /// Questions without an answer; each may be asked again.
     pub(super) open: BTreeMap<Tag, Request>,
     pub(super) txn: Option<Transaction>,
@@ -147,6 +159,8 @@ impl Instance {
             believes: Vec::new(),
             events: VecDeque::new(),
             readers: BTreeMap::new(),
+            fetched: VecDeque::new(),
+            orders: VecDeque::new(),
             open: BTreeMap::new(),
             txn: None,
             rebuilds: BTreeMap::new(),
@@ -166,16 +180,23 @@ impl Instance {
         while let Some(command) = self.machine.next_command() {
             match command {
                 Command::Forget { partition } => {
-                    self.readers.remove(&partition);
+                    // The reader does not hear of it: what it delivers until it is stopped nobody wants.
+                    self.orders.retain(|order| match order {
+                        Order::Stop { partition: p } | Order::Start { partition: p, .. } => *p != partition,
+                    });
                     self.rebuilds.remove(&partition);
                 }
                 Command::AskMemory { partition, attempt } => {
                     self.ask(Request::AskMemory { partition, attempt }, sent);
                 }
                 Command::AskGroup { partition, attempt } => {
+                    self.stop(partition);
                     self.ask(Request::AskGroup { partition, attempt }, sent);
                 }
-                Command::Start { partition, offset, .. } => _ = self.readers.insert(partition, offset),
+                Command::Start { partition, start, offset } => {
+                    self.orders.push_back(Order::Start { partition, start, offset });
+                }
+                Command::Stop { partition } => self.orders.push_back(Order::Stop { partition }),
                 Command::Lookup { partition, attempt, at_least, at_most, slice, keys } => {
                     let bounds = (at_least, at_most);
                     self.ask(Request::Lookup { partition, attempt, bounds, slice, keys }, sent);
@@ -206,6 +227,24 @@ impl Instance {
         for partition in partitions {
             self.stage_next(partition, sent);
         }
+    }
+
+    /// The reader carries one order out.
+    pub(super) fn read_on(&mut self, now: u64) {
+        match self.orders.pop_front() {
+            Some(Order::Stop { partition }) => self.stop(partition),
+            Some(Order::Start { partition, start, offset }) => {
+                self.stop(partition);
+                self.readers.insert(partition, offset);
+                self.machine.started(partition, start, now);
+            }
+            None => {}
+        }
+    }
+
+    fn stop(&mut self, partition: i32) {
+        self.readers.remove(&partition);
+        self.fetched.retain(|batch| batch.partition != partition);
     }
 
     fn begin(

@@ -47,6 +47,7 @@ pub(crate) enum Broken {
     JudgeAgain,
     ClaimsExpire,
     InstallOnlyIfMissing,
+    RecordsBeforeStart,
 }
 
 fn settings(broken: Option<Broken>) -> Arc<Settings> {
@@ -77,8 +78,8 @@ fn faults(seed: u64) -> Faults {
         _ => 5 * most,
     };
     match seed % 3 {
-        0 => Faults { crash: 15, store_set_back: 25, late: 25, ..Faults::default() },
-        1 => Faults { rebalance: 25, crash: 5, store_lost: 25, late: 15, ..Faults::default() },
+        0 => Faults { crash: 15, time_out: 20, store_set_back: 25, late: 25, ..Faults::default() },
+        1 => Faults { rebalance: 25, crash: 5, store_lost: 25, time_out: 20, late: 15, ..Faults::default() },
         _ => Faults {
             crash: some(6),
             rebalance: some(12),
@@ -151,4 +152,5 @@ left_out! {
     judging_again_is_wrong_for_ever: JudgeAgain,
     claims_that_expire_by_a_clock_are_forgotten: ClaimsExpire,
     installing_only_where_nothing_is_gets_stuck: InstallOnlyIfMissing,
+    records_of_an_earlier_reading_leave_holes: RecordsBeforeStart,
 }

@@ -65,7 +65,8 @@ fn obey(
                 machine.commit_ended(CommitEnd::Done, 0);
             }
             Command::Rebuild(job) => panic!("{job:?} is not in the script"),
-            Command::Forget { .. } | Command::Start { .. } => {}
+            Command::Start { partition, start, .. } => machine.started(partition, start, 0),
+            Command::Forget { .. } | Command::Stop { .. } => {}
         }
     }
 }

@@ -264,7 +264,14 @@ impl World {
         let at = self.rng.below(self.instances.len());
         let instance = &mut self.instances[at];
         let open: Vec<Tag> = instance.open.keys().copied().collect();
-        let Some(tag) = self.rng.pick(&open).copied() else { return };
+        let ending = |tag: &&Tag| matches!(instance.open[*tag], Request::End { .. });
+        let Some(mut tag) = self.rng.pick(&open).copied() else { return };
+        // The end of a transaction is the one request whose loss leaves a doubt.
+        if let Some(end) = open.iter().find(ending)
+            && self.rng.chance(50)
+        {
+            tag = *end;
+        }
         let request = instance.open[&tag].clone();
         let mut sent = Vec::new();
         match request {
@@ -304,8 +311,8 @@ impl World {
         match self.rng.below(100) {
             0..30 => self.deliver_request(),
             30..60 => self.deliver_reply(),
-            60..75 => self.deliver_records(),
-            75..79 => self.deliver_group_event(),
+            60..77 => self.read_views(),
+            77..79 => self.deliver_group_event(),
             79..86 => self.write_marker(),
             86..93 => self.read_verdict(),
             93..95 => self.ask_again(),
@@ -496,11 +503,22 @@ impl World {
         }
     }
 
-    fn deliver_records(&mut self) {
+    fn read_views(&mut self) {
         let at = self.rng.below(self.instances.len());
         let instance = &mut self.instances[at];
-        if !instance.machine.wants_records() {
-            return;
+        match self.rng.below(3) {
+            0 => {
+                instance.read_on(self.now);
+                return self.obey(at);
+            }
+            1 if instance.machine.wants_records() => {
+                if let Some(batch) = instance.fetched.pop_front() {
+                    instance.machine.records(batch, self.now);
+                }
+                return self.obey(at);
+            }
+            _ if instance.fetched.len() >= 4 => return,
+            _ => {}
         }
         let started: Vec<(i32, i64)> = instance.readers.iter().map(|(p, o)| (*p, *o)).collect();
         let Some((partition, offset)) = self.rng.pick(&started).copied() else { return };
@@ -525,7 +543,7 @@ impl World {
                 return;
             }
             instance.readers.insert(partition, next);
-            instance.machine.records(batch.build(), self.now);
+            instance.fetched.push_back(batch.build());
         }
         self.obey(at);
     }
