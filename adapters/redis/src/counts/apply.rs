@@ -10,56 +10,56 @@ use crate::script::Script;
 
 static APPLY: Script = Script::new(include_str!("../lua/apply.lua"));
 
-/// The sketches of a batch as the script takes them. The script answers with positions over the three lists, one
-/// behind the other; `order` leads from a position back to the batch.
+/// The sketches of a batch as the script takes them. The script answers with positions over the names and the ones with a
+/// base, one behind the other; `order` leads from a position back to the batch.
 struct Packed {
-    singles: Vec<u8>,
-    multis: Vec<u8>,
+    names: Vec<u8>,
+    members: Vec<u8>,
+    counts: Vec<u8>,
     based: Vec<u8>,
     order: Vec<usize>,
 }
 
 fn pack_sketches(sketches: &[SketchAdd], stem: &[u8], to: i64) -> Packed {
-    let room = |len: usize| len * (stem.len() + 64);
-    // Lists of their own, because a single member is by far the most frequent case and the cheapest to read.
-    let (mut singles, mut multis, mut based) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut singles, mut others, mut based) = (Vec::new(), Vec::new(), Vec::new());
     for (index, add) in sketches.iter().enumerate() {
+        // A single member is by far the most frequent case, and needs no count.
         match (&add.base, add.members.len()) {
             (None, 1) => singles.push(index),
-            (None, _) => multis.push(index),
+            (None, _) => others.push(index),
             (Some(_), _) => based.push(index),
         }
     }
-    let mut out = Packer::with_capacity(room(singles.len()));
-    for add in singles.iter().map(|i| &sketches[*i]) {
-        out.joined(stem, add.key.as_bytes());
-        add.members.iter().for_each(|member| out.bytes(member));
+    let room = stem.len() + 48;
+    let plain = singles.len() + others.len();
+    let (mut names, mut members) = (Packer::with_capacity(plain * room), Packer::with_capacity(plain * 24));
+    for add in singles.iter().chain(&others).map(|index| &sketches[*index]) {
+        names.joined(stem, add.key.as_bytes());
+        add.members.iter().for_each(|member| members.bytes(member));
     }
-    let packed_singles = out.finish();
+    let mut counts = Packer::with_capacity(others.len() * 5);
+    others.iter().for_each(|index| counts.number(sketches[*index].members.len()));
 
-    let members: usize = multis.iter().map(|i| sketches[*i].members.len()).sum();
-    let mut out = Packer::with_capacity(room(multis.len()) + members * 17);
-    for add in multis.iter().map(|i| &sketches[*i]) {
-        out.number(1 + add.members.len());
-        out.joined(stem, add.key.as_bytes());
-        add.members.iter().for_each(|member| out.bytes(member));
-    }
-    let packed_multis = out.finish();
-
-    let mut out = Packer::with_capacity(room(based.len()));
-    for add in based.iter().map(|i| &sketches[*i]) {
+    let mut built = Packer::with_capacity(based.len() * (room + 64));
+    for add in based.iter().map(|index| &sketches[*index]) {
         let empty = Base::default();
         let base = add.base.as_ref().unwrap_or(&empty);
-        out.number(2 + add.members.len());
+        built.number(2 + add.members.len());
         // The base holds the records below its own offset, which may lie ahead of this batch: a lower mark would
         // claim less than the sketch holds.
-        out.bytes(to.max(base.ts).to_string().as_bytes());
-        out.joined(stem, add.key.as_bytes());
-        out.bytes(base.blob.as_deref().unwrap_or_default());
-        add.members.iter().for_each(|member| out.bytes(member));
+        built.bytes(to.max(base.ts).to_string().as_bytes());
+        built.joined(stem, add.key.as_bytes());
+        built.bytes(base.blob.as_deref().unwrap_or_default());
+        add.members.iter().for_each(|member| built.bytes(member));
     }
-    let order = [singles, multis, based].concat();
-    Packed { singles: packed_singles, multis: packed_multis, based: out.finish(), order }
+    let order = [singles, others, based].concat();
+    Packed {
+        names: names.finish(),
+        members: members.finish(),
+        counts: counts.finish(),
+        based: built.finish(),
+        order,
+    }
 }
 
 impl RedisCounters {
@@ -73,7 +73,8 @@ impl RedisCounters {
         }
         let mut call = APPLY.call(&[&names.applied(), &names.dirty_sketches(), &names.dirty_numbers()]);
         call.arg(batch.from).arg(batch.to).arg(batch.as_of_ms);
-        call.arg(sketches.singles).arg(sketches.multis).arg(sketches.based).arg(numbers.finish());
+        call.arg(sketches.names).arg(sketches.members).arg(sketches.counts).arg(sketches.based);
+        call.arg(numbers.finish());
 
         let reader = self.reader("apply script");
         let answer = reader.array(self.client.script(names.slot(), &APPLY, &call).await?)?;
@@ -120,7 +121,11 @@ mod tests {
         ];
         let packed = pack_sketches(&sketches, b"k:", 50);
         assert_eq!(packed.order, [2, 0, 3, 1, 4]);
-        assert_eq!(packed.singles, [&[0xdd, 0, 0, 0, 2, 0xa7][..], b"k:*:s:c", &[0xb0], &[7; 16]].concat());
+        let name = |name: &str| [&[0xa7][..], b"k:*:s:", name.as_bytes()].concat();
+        let expected = [&[0xdd, 0, 0, 0, 3][..], &name("c"), &name("a"), &name("d")].concat();
+        assert_eq!(packed.names, expected);
+        assert_eq!(packed.members.len(), 5 + 3 * 17);
+        assert_eq!(packed.counts, [0xdd, 0, 0, 0, 2, 0xce, 0, 0, 0, 2, 0xce, 0, 0, 0, 0]);
         let text = String::from_utf8_lossy(&packed.based).into_owned();
         assert!(
             text.contains("90") && text.contains("50"),

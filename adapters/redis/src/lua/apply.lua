@@ -1,9 +1,10 @@
 -- KEYS: applied, dirtyS, dirtyN
 -- ARGV: from, to, as of, then MessagePack arrays:
---   singles (sketch, member, ...), multis (1 + count, sketch, member, ..., ...),
---   based (2 + count, T, sketch, blob, member, ..., ...), numbers (field, value, ...)
+--   names of sketches, those of a single member first; their members, one behind the other;
+--   how many members each of the other names has;
+--   based (2 + count, T, sketch, blob, member, ..., ...); numbers (field, value, ...)
 -- Answers {0}; {1, applied}; {2, positions of absent sketches}; {3, positions of sketches that are no sketches}.
--- Positions count from 1 over singles, multis and based, in this order.
+-- Positions count from 1 over names and based, in this order.
 --
 -- Offsets are compared as text and never calculated with: Lua's numbers are doubles.
 local call, pcall, unpack = redis.call, redis.pcall, unpack
@@ -21,26 +22,16 @@ if as_of == '0' then
   as_of = state[2]
 end
 
-local singles, multis = cmsgpack.unpack(ARGV[4]), cmsgpack.unpack(ARGV[5])
-local based, numbers = cmsgpack.unpack(ARGV[6]), cmsgpack.unpack(ARGV[7])
-local ns, nm, nb, nn = #singles, #multis, #based, #numbers
+local names, members, counts = cmsgpack.unpack(ARGV[4]), cmsgpack.unpack(ARGV[5]), cmsgpack.unpack(ARGV[6])
+local based, numbers = cmsgpack.unpack(ARGV[7]), cmsgpack.unpack(ARGV[8])
+local n, nb, nn = #names, #based, #numbers
+local singles = n - #counts
 
 -- 2. Which sketches are absent? One that is created empty instead would lose its members, and one that is marked as
 -- changed cannot be absent unless somebody else removed it: then nothing may be built, or the flusher would write it
 -- over the good one. Nothing has changed when this answers.
 --
 -- Calls of up to 32 arguments: Redis keeps that many argument objects from one call to the next.
-local names, n = {}, 0
-for i = 1, ns, 2 do
-  n = n + 1
-  names[n] = singles[i]
-end
-local j = 1
-while j <= nm do
-  n = n + 1
-  names[n] = multis[j + 1]
-  j = j + 1 + multis[j]
-end
 local missing, corrupt = {2}, {3}
 for f = 1, n, 30 do
   local l = f + 29
@@ -57,7 +48,7 @@ end
 -- Sketches with a base. One that is present after all has more members than its base: the base is ignored.
 local built, bn = {}, 0
 local present = {}
-j = 1
+local j = 1
 while j <= nb do
   bn = bn + 1
   built[bn] = based[j + 2]
@@ -107,33 +98,33 @@ local function add(name, list, f, last)
   until f > last
   return any
 end
-for i = 1, ns, 2 do
-  local answer = pcall('PFADD', singles[i], singles[i + 1])
+for i = 1, singles do
+  local answer = pcall('PFADD', names[i], members[i])
   if answer == 1 then
     rn = rn + 1
-    raised[rn] = singles[i]
+    raised[rn] = names[i]
   elseif answer ~= 0 then
-    failed((i + 1) / 2, answer)
+    failed(i, answer)
     if failure then break end
   end
 end
-j = 1
-local at = ns / 2
-while j <= nm and not failure do
-  local count = multis[j]
-  at = at + 1
-  local answer = add(multis[j + 1], multis, j + 2, j + count)
+j = singles + 1
+for i = singles + 1, n do
+  local count = counts[i - singles]
+  if failure then break end
+  -- Without members it was only asked for.
+  local answer = count == 0 and 0 or add(names[i], members, j, j + count - 1)
   if answer == 1 then
     rn = rn + 1
-    raised[rn] = multis[j + 1]
+    raised[rn] = names[i]
   elseif answer ~= 0 then
-    failed(at, answer)
+    failed(i, answer)
   end
-  j = j + 1 + count
+  j = j + count
 end
 local marks, mn = {}, 0
 j = 1
-at = 0
+local at = 0
 while j <= nb and not failure do
   local count = based[j]
   local name = based[j + 2]
@@ -164,18 +155,19 @@ while j <= nb and not failure do
   j = j + 2 + count
 end
 
--- What was raised differs from the archive: no time to live, so that Redis cannot evict it, and a mark for the flusher.
+-- What was raised differs from the archive: a mark for the flusher, and no time to live, so that Redis cannot evict it.
+-- What had a mark before has no time to live any more; HSET says whether any had none.
 for f = 1, rn, 15 do
   local l = f + 14
   if l > rn then l = rn end
-  local was = call('HMGET', KEYS[2], unpack(raised, f, l))
   local pairs_ = {}
   for i = f, l do
-    local k = i - f + 1
-    if not was[k] then call('PERSIST', raised[i]) end
-    pairs_[2 * k - 1], pairs_[2 * k] = raised[i], to
+    local k = 2 * (i - f)
+    pairs_[k + 1], pairs_[k + 2] = raised[i], to
   end
-  call('HSET', KEYS[2], unpack(pairs_))
+  if call('HSET', KEYS[2], unpack(pairs_)) > 0 then
+    for i = f, l do call('PERSIST', raised[i]) end
+  end
 end
 for f = 1, mn, 30 do
   local l = f + 29
