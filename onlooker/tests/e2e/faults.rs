@@ -148,7 +148,7 @@ async fn lost_memory_and_restarted_servers_lose_and_repeat_nothing() {
 async fn memory_for_a_few_sketches_is_enough() {
     let wishes = Wishes {
         counters: RedisServer::builder().policy("volatile-lru").maxmemory("4mb"),
-        config: "[flusher]\ninterval_ms = 300\nnumber_idle_s = 1\n".to_owned(),
+        config: "[flusher]\ninterval_ms = 300\nnumber_age_s = 1\n".to_owned(),
         ..wishes()
     };
     let system = System::start(wishes);

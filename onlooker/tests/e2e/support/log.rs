@@ -37,6 +37,13 @@ impl LogEyes {
             .unwrap()
     }
 
+    /// The end of a partition, transaction markers included.
+    pub(crate) fn end(&self, topic: &str, partition: i32) -> i64 {
+        let topic = format!("{}.{topic}", self.name);
+        let (_, end) = self.consumer().fetch_watermarks(&topic, partition, LONG).unwrap();
+        end
+    }
+
     /// All committed records of a topic, up to its end.
     pub(crate) fn records(&self, topic: &str) -> Vec<Read> {
         let topic = format!("{}.{topic}", self.name);

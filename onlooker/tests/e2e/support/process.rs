@@ -99,7 +99,11 @@ impl Drop for Role {
         if std::thread::panicking() {
             let log = self.log();
             let lines: Vec<&str> = log.lines().collect();
-            eprintln!("== end of {}'s log\n{}", self.name, lines[lines.len().saturating_sub(25)..].join("\n"));
+            eprintln!(
+                "== end of {}'s log\n{}",
+                self.name,
+                lines[lines.len().saturating_sub(25)..].join("\n")
+            );
             eprintln!("== its readiness: {:?}", self.admin_text("readyz"));
             let metrics = self.admin_text("metrics").unwrap_or_default();
             let told = |l: &&str| l.starts_with("onlooker_") && !l.contains("_bucket") && !l.ends_with(" 0");
