@@ -78,7 +78,9 @@ impl Round {
         let config = self.folder.path().join("base.toml");
         fs::write(&config, &self.base)?;
         let config = config.to_string_lossy();
-        let args = [command, &["--config", &config]].concat();
+        // A schema's change takes long on a machine that is busy otherwise.
+        let patient = ["--set", "archive.request_timeout_ms=60000", "--config", &config];
+        let args = [command, &patient].concat();
         self.program(&args).run().with_context(|| format!("onlooker {}", command.join(" ")))
     }
 
