@@ -94,22 +94,22 @@ impl Known {
             self.entries[*at as usize].used = self.epoch;
             return EntryId(*at);
         }
-        self.add(CountKey::new(scope, item))
+        self.add(CountKey::new(scope, item), self.epoch)
     }
 
-    /// The same for a whole key.
+    /// The same for a key that a reader asked for.
     pub(crate) fn entry_of(&mut self, key: &CountKey) -> EntryId {
         match self.index.get(key.as_bytes()) {
             Some(at) => EntryId(*at),
-            None => self.add(key.clone()),
+            // Older than all others: made-up keys are the first to go.
+            None => self.add(key.clone(), self.epoch.wrapping_sub(1)),
         }
     }
 
-    fn add(&mut self, key: CountKey) -> EntryId {
+    fn add(&mut self, key: CountKey, used: u32) -> EntryId {
         // Far fewer than 2^32: `tend` keeps to the bound, give or take one batch.
         let at = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
         self.index.insert(key.bytes(), at);
-        let used = self.epoch;
         self.entries.push(Entry { key, number: None, out_of_service: false, leave_out: None, used });
         EntryId(at)
     }

@@ -34,7 +34,7 @@ onlooker_stage::metrics! {
         pub(crate) dead: Family<DeadReason, Counter> = "onlooker_counter_dead_total", "reason" in DeadReason::ALL as DeadReason::as_str;
         /// Times that the store did not stand where this process had left it: another owner, or a loss
         pub(crate) gaps: Counter = "onlooker_counter_gaps_total";
-        /// Times that the store had lost everything of a partition
+        /// Times that the store stood nowhere: it had lost everything of a partition, or no counter had run yet
         pub(crate) losses: Counter = "onlooker_counter_store_losses_total";
         /// Sketches that were made in the store, with or without an archived base
         pub(crate) created: Counter = "onlooker_counter_sketches_created_total";
@@ -93,5 +93,28 @@ impl CounterMetrics {
             &self.known,
         ];
         gauges.into_iter().for_each(|gauge| gauge.clear(partition));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onlooker_stage::telemetry::MetricsHandle;
+
+    #[test]
+    fn a_partition_that_is_gone_leaves_the_page() {
+        let page = MetricsHandle::detached().unwrap();
+        let metrics = page.within(CounterMetrics::register);
+        page.within(|| {
+            for partition in [3, 4] {
+                metrics.applied.set(partition, 7.0);
+                metrics.lag.set(partition, 1.0);
+            }
+        });
+        metrics.clear(3);
+        let page = page.render();
+        assert!(!page.contains("partition=\"3\""), "{page}");
+        assert!(page.contains("counter_applied_offset{partition=\"4\"} 7"), "{page}");
+        assert!(page.contains("counter_dead_total{reason=\"newer_version\"} 0"), "{page}");
     }
 }

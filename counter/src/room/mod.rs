@@ -127,6 +127,10 @@ where
     ));
     let result = room.run().await;
     durable.abort();
+    if result.is_err() {
+        // Nobody has asked the workers to stop, and they need no time: each may die at any moment.
+        room.workers.abort_all();
+    }
     room.drain(drain).await;
     result
 }

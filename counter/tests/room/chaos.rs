@@ -55,6 +55,7 @@ async fn run(seed: u64) {
                 counters[1 - owner].assignment.revoke(&[partition]);
             }
             6 => house.log.marker(partition),
+            7 => house.counts.slow(partition, Duration::from_millis(rng.random_range(0..1500))),
             _ => {}
         }
     }
@@ -63,6 +64,7 @@ async fn run(seed: u64) {
         counter.assignment.revoke(&[0, 1]);
         counter.assignment.assign(&[i32::try_from(at).unwrap()]);
     }
+    (0..PARTITIONS).for_each(|partition| house.counts.slow(partition, Duration::ZERO));
     house.counts.journal.heal();
     house.archive.journal.heal();
     house.until_caught_up().await;
