@@ -7,6 +7,7 @@ mod fake;
 pub mod heart;
 mod metrics;
 mod outside;
+mod reading;
 mod rebuild;
 mod report;
 mod room;

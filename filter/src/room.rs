@@ -4,6 +4,7 @@ use crate::config::{FilterConfig, Sites};
 use crate::heart::{Command, CommitEnd, Job, Machine, Settings};
 use crate::metrics::FilterMetrics;
 use crate::outside::Dedup;
+use crate::reading::{Question, Said};
 use crate::rebuild::{Outcomes, rebuild};
 use crate::report::Reporter;
 use crate::watch::{self, Watch};
@@ -11,8 +12,8 @@ use futures::future::{AbortHandle, Abortable, BoxFuture};
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use onlooker_ports::{
-    Applied, ClaimOutcome, CommitError, Committed, DedupStore, GroupEvent, GroupReader, Lookup, PortError,
-    Transactor, VerdictHistory,
+    Applied, ClaimOutcome, CommitError, DedupStore, GroupReader, Lookup, PortError, Transactor,
+    VerdictHistory,
 };
 use onlooker_stage::{Backoff, Component, Health, Shutdown};
 use std::collections::{BTreeMap, VecDeque};
@@ -21,10 +22,6 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// How long the reader is waited for before it can be asked something else.
-const READ_WAIT: Duration = Duration::from_millis(50);
-/// Between two questions that the log's servers did not answer.
-const ASK_AGAIN: Duration = Duration::from_millis(250);
 /// The loop turns at least this often.
 const TURN: Duration = Duration::from_secs(1);
 /// If it does not for this long, only a restart helps.
@@ -86,41 +83,21 @@ enum Kind {
     Claim,
 }
 
-/// What the reader is to be asked, before the next event.
-enum Question {
-    Group { partition: i32, attempt: u64 },
-    Stop { partition: i32 },
-    Start { partition: i32, start: u64, offset: i64 },
-    Ends(Vec<(i32, i64)>),
-}
-
-/// What the reader said.
-enum Said<M> {
-    Event(Result<Option<GroupEvent<M>>, PortError>),
-    Group { partition: i32, attempt: u64, found: Result<GroupState, PortError> },
-    Stopped(Result<(), PortError>),
-    Started { partition: i32, start: u64, offset: i64, result: Result<(), PortError> },
-    Ends(Result<Vec<(i32, i64, i64)>, PortError>),
-}
-
-/// The committed offset, and the log's bounds.
-type GroupState = (Option<Committed>, (i64, i64));
-
 type Task = Abortable<BoxFuture<'static, Result<Answer, PortError>>>;
 
-struct Room<R: GroupReader, T, H, D> {
-    settings: Arc<Settings>,
-    machine: Machine,
-    began: Instant,
+pub(crate) struct Room<R: GroupReader, T, H, D> {
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) machine: Machine,
+    pub(crate) began: Instant,
     /// At hand while it is not being asked something.
-    reader: Option<R>,
-    reading: Option<BoxFuture<'static, (R, Said<R::Membership>)>>,
-    questions: VecDeque<Question>,
+    pub(crate) reader: Option<R>,
+    pub(crate) reading: Option<BoxFuture<'static, (R, Said<R::Membership>)>>,
+    pub(crate) questions: VecDeque<Question>,
     /// Questions that were not answered, and when they are asked again.
-    again: Vec<(Instant, Question)>,
+    pub(crate) again: Vec<(Instant, Question)>,
     /// Of the last assignment: what a transaction carries. The group's latest one instead would let a former owner
     /// commit what it decided before it lost a partition.
-    membership: Option<R::Membership>,
+    pub(crate) membership: Option<R::Membership>,
     /// At hand while no transaction is under way.
     transactor: Option<T>,
     commits: JoinSet<(T, Result<(), CommitError>, Duration)>,
@@ -131,13 +108,13 @@ struct Room<R: GroupReader, T, H, D> {
     rebuilding: bool,
     history: Arc<H>,
     dedup: Arc<Dedup<D>>,
-    reporter: Reporter,
+    pub(crate) reporter: Reporter,
     loop_health: Component,
-    log_health: Component,
-    log_backoff: Backoff,
-    log_rests_until: Option<Instant>,
-    watch: Watch,
-    look_at: Instant,
+    pub(crate) log_health: Component,
+    pub(crate) log_backoff: Backoff,
+    pub(crate) log_rests_until: Option<Instant>,
+    pub(crate) watch: Watch,
+    pub(crate) look_at: Instant,
 }
 
 /// Judges views until shutdown is requested, then commits and claims what is decided, and leaves the group.
@@ -244,7 +221,7 @@ where
     }
 
     /// Milliseconds since the room began.
-    fn now(&self) -> u64 {
+    pub(crate) fn now(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
@@ -404,123 +381,6 @@ where
         }
     }
 
-    /// Gives the reader its next task, if it is at hand and there is one.
-    fn read_on(&mut self) {
-        let now = Instant::now();
-        if now >= self.look_at {
-            self.look_at = now + watch::EVERY;
-            self.questions.push_back(Question::Ends(self.machine.read_partitions().collect()));
-        }
-        let due = self.again.iter().position(|(at, _)| *at <= now);
-        if let Some((_, question)) = due.map(|at| self.again.swap_remove(at)) {
-            self.questions.push_back(question);
-        }
-        let resting = self.log_rests_until.is_some_and(|until| now < until);
-        if self.reader.is_none() || (self.questions.is_empty() && (!self.machine.wants_records() || resting))
-        {
-            return;
-        }
-        let Some(reader) = self.reader.take() else { return };
-        self.log_rests_until = None;
-        self.reading = Some(ask(reader, self.questions.pop_front()).boxed());
-    }
-
-    fn heard(&mut self, said: Said<R::Membership>) -> Result<(), FilterError> {
-        let now = self.now();
-        match said {
-            Said::Event(Ok(event)) => {
-                self.log_health.ready();
-                self.log_backoff.reset();
-                if let Some(event) = event {
-                    self.take(event);
-                }
-            }
-            Said::Event(Err(error)) if !error.is_transient() => return Err(error.into()),
-            Said::Event(Err(error)) => {
-                tracing::debug!(%error, "log did not answer");
-                self.log_health.unready("the log is unavailable");
-                self.log_rests_until = Some(Instant::now() + self.log_backoff.next_delay());
-            }
-            Said::Group { partition, attempt, found: Ok((committed, bounds)) } => {
-                self.reporter.group_waits(partition, false);
-                self.machine.group_stands(partition, attempt, committed.as_ref(), bounds, now);
-            }
-            Said::Group { partition, attempt, found: Err(error) } => {
-                if self.ask_again(Question::Group { partition, attempt }, error)? {
-                    self.reporter.group_waits(partition, true);
-                }
-            }
-            // Not again: what is still delivered is dropped, and a start stops what was before.
-            Said::Stopped(Err(error)) if !error.is_transient() => return Err(error.into()),
-            Said::Stopped(_) => {}
-            Said::Started { partition, start, result: Ok(()), .. } => {
-                self.machine.started(partition, start, now)
-            }
-            Said::Started { partition, start, offset, result: Err(error) } => {
-                self.ask_again(Question::Start { partition, start, offset }, error)?;
-            }
-            Said::Ends(Ok(seen)) => return self.look(&seen),
-            // They are asked for anew in a while.
-            Said::Ends(Err(error)) if error.is_transient() => {}
-            Said::Ends(Err(error)) => return Err(error.into()),
-        }
-        Ok(())
-    }
-
-    fn take(&mut self, event: GroupEvent<R::Membership>) {
-        let now = self.now();
-        match event {
-            GroupEvent::Assigned { partitions, membership } => {
-                self.membership = Some(membership);
-                self.reporter.assigned(&partitions);
-                self.machine.assigned(&partitions, now);
-            }
-            GroupEvent::Revoked { partitions } => self.machine.revoked(&partitions, now),
-            GroupEvent::Records(batch) => self.machine.records(batch, now),
-            GroupEvent::CaughtUp { partition, .. } => self.reporter.metrics.lag.set(partition, 0.0),
-            GroupEvent::OutOfRange { partition, wanted, earliest, end } => {
-                tracing::warn!(partition, wanted, earliest, end, "the log does not have the offset");
-                self.machine.out_of_range(partition, now);
-            }
-        }
-    }
-
-    /// Whether it is asked again: not if the partition was forgotten while the answer was under way.
-    fn ask_again(&mut self, question: Question, error: PortError) -> Result<bool, FilterError> {
-        if !error.is_transient() {
-            return Err(error.into());
-        }
-        tracing::debug!(%error, "log did not answer");
-        let wanted = match &question {
-            Question::Group { partition, attempt } => self.machine.is_current(*partition, *attempt),
-            Question::Start { partition, start, .. } => self.machine.wants_start(*partition, *start),
-            Question::Stop { .. } | Question::Ends(_) => false,
-        };
-        if wanted {
-            self.again.push((Instant::now() + ASK_AGAIN, question));
-        }
-        Ok(wanted)
-    }
-
-    fn look(&mut self, seen: &[(i32, i64, i64)]) -> Result<(), FilterError> {
-        for (partition, awaited, end) in seen {
-            let behind = end.saturating_sub(*awaited).max(0);
-            #[expect(clippy::cast_precision_loss, reason = "a gauge")]
-            self.reporter.metrics.lag.set(*partition, behind as f64);
-        }
-        if !self.machine.wants_records() {
-            self.watch.pause();
-            return Ok(());
-        }
-        match self.watch.look(seen, Instant::now()) {
-            Some(watch::Stalled { partition, awaited, end }) => {
-                let for_s = self.settings.config.stall_s;
-                Err(FilterError::Stalled { partition, awaited, end, for_s })
-            }
-            None => Ok(()),
-        }
-    }
-
     /// Leaves the group, so that others take over at once.
     async fn leave(mut self) {
         if let Some(reading) = self.reading.take() {
@@ -541,42 +401,4 @@ async fn poll_reading<R, S>(reading: &mut Option<BoxFuture<'static, (R, S)>>) ->
         Some(reading) => reading.await,
         None => std::future::pending().await,
     }
-}
-
-/// Asks the reader, and gives it back with the answer: so no event is lost, whatever else happens meanwhile.
-async fn ask<R: GroupReader>(mut reader: R, question: Option<Question>) -> (R, Said<R::Membership>) {
-    let said = match question {
-        None => Said::Event(reader.next(READ_WAIT).await),
-        Some(Question::Group { partition, attempt }) => {
-            let found = group_state(&mut reader, partition).await;
-            Said::Group { partition, attempt, found }
-        }
-        Some(Question::Stop { partition }) => Said::Stopped(reader.stop(partition).await),
-        Some(Question::Start { partition, start, offset }) => {
-            let result = reader.start(partition, offset).await;
-            Said::Started { partition, start, offset, result }
-        }
-        Some(Question::Ends(partitions)) => Said::Ends(ends(&mut reader, &partitions).await),
-    };
-    (reader, said)
-}
-
-/// Stops the partition first: a record that was on its way, delivered after the next start, would be taken for one that
-/// follows it.
-async fn group_state<R: GroupReader>(reader: &mut R, partition: i32) -> Result<GroupState, PortError> {
-    reader.stop(partition).await?;
-    let committed = reader.committed(partition).await?;
-    Ok((committed, reader.bounds(partition).await?))
-}
-
-async fn ends<R: GroupReader>(
-    reader: &mut R,
-    partitions: &[(i32, i64)],
-) -> Result<Vec<(i32, i64, i64)>, PortError> {
-    let mut seen = Vec::with_capacity(partitions.len());
-    for (partition, awaited) in partitions {
-        let (_, end) = reader.bounds(*partition).await?;
-        seen.push((*partition, *awaited, end));
-    }
-    Ok(seen)
 }

@@ -11,6 +11,7 @@ mod machine;
 mod note;
 mod overlay;
 mod partition;
+mod plan;
 mod rebuild;
 #[cfg(test)]
 pub(crate) mod sim;

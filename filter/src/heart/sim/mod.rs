@@ -4,8 +4,11 @@
 //! naive reference that reads the log once. That the runs can fail is shown as well: with any one condition of the
 //! protocol left out, one of them does.
 
+mod check;
+mod faults;
 mod instance;
 mod log;
+mod network;
 pub(crate) mod reference;
 pub(crate) mod rng;
 mod script;
@@ -14,9 +17,10 @@ mod world;
 
 use super::Settings;
 use crate::config::{FilterConfig, SiteRules, Sites};
+use faults::Faults;
 use onlooker_event::SiteId;
 use std::sync::Arc;
-use world::{Faults, Stats, Violation, World};
+use world::{Stats, Violation, World};
 
 const PARTITIONS: usize = 2;
 const WINDOW_S: u32 = 10;
