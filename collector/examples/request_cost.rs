@@ -20,12 +20,14 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 /// Requests on their way at once, two client threads together.
 const CONNECTIONS: usize = 256;
+/// All servers get the same rate: one that is never idle finds its caches warm and costs half as much a request.
+const REQUESTS_A_SECOND: f64 = 20_000.0;
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
@@ -165,7 +167,7 @@ fn requests(batch: usize) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Sends `count` requests, each connection waiting for its answer before the next.
+/// Sends `count` requests, one a connection in each round.
 fn load(address: SocketAddr, requests: &[Vec<u8>], count: usize) {
     let threads = 2;
     std::thread::scope(|scope| {
@@ -174,9 +176,13 @@ fn load(address: SocketAddr, requests: &[Vec<u8>], count: usize) {
                 let mut connections: Vec<TcpStream> =
                     (0..CONNECTIONS / threads).map(|_| TcpStream::connect(address).unwrap()).collect();
                 let mut buffer = vec![0; 64 << 10];
+                let round = Duration::from_secs_f64(CONNECTIONS as f64 / REQUESTS_A_SECOND);
+                let start = Instant::now();
                 for i in 0..count / CONNECTIONS {
+                    let due = start + round * u32::try_from(i).unwrap();
+                    std::thread::sleep(due.saturating_duration_since(Instant::now()));
                     for (k, connection) in connections.iter_mut().enumerate() {
-                        connection.write_all(&requests[(t + i + k) % requests.len()]).unwrap();
+                        connection.write_all(&requests[(t + i * 7 + k) % requests.len()]).unwrap();
                     }
                     connections.iter_mut().for_each(|c| answer(c, &mut buffer));
                 }
