@@ -114,7 +114,7 @@ mod tests {
         metrics.clear(3);
         let page = page.render();
         assert!(!page.contains("partition=\"3\""), "{page}");
-        assert!(page.contains("counter_applied_offset{partition=\"4\"} 7"), "{page}");
-        assert!(page.contains("counter_dead_total{reason=\"newer_version\"} 0"), "{page}");
+        assert!(page.contains("onlooker_counter_applied_offset{partition=\"4\"} 7"), "{page}");
+        assert!(page.contains("onlooker_counter_dead_total{reason=\"newer_version\"} 0"), "{page}");
     }
 }
