@@ -15,7 +15,9 @@ use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::{Offset, TopicPartitionList};
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+const ASK_AGAIN: Duration = Duration::from_millis(500);
 
 /// A topic by role with what it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,7 +76,7 @@ pub async fn apply_topics(
     let mut reports = Vec::new();
     for WantedTopic { topic, spec } in wanted {
         let name = config.topics.get(*topic).to_owned();
-        let created = admin.create(&name, spec).await?;
+        let created = admin.create_in_time(&name, spec).await?;
         let drift = if created { Vec::new() } else { admin.compare(&name, spec, fix).await? };
         reports.push(TopicReport { name, created, drift });
     }
@@ -92,8 +94,7 @@ pub async fn commit_start(config: &KafkaConfig, topic: Topic, group: &str) -> Re
     let (config, group) = (config.clone(), group.to_owned());
     blocking(move || {
         let member = Observer::new(&config, &group)?;
-        let missing: Vec<i32> = member
-            .committed(&name)?
+        let missing: Vec<i32> = patiently(member.wait, || member.committed(&name))?
             .into_iter()
             .filter(|(_, offset)| offset.is_none())
             .map(|(partition, _)| partition)
@@ -106,8 +107,10 @@ pub async fn commit_start(config: &KafkaConfig, topic: Topic, group: &str) -> Re
             .map(|partition| Position { partition: *partition, offset: 0, note: String::new() })
             .collect();
         let list = list_of(&name, &positions)?;
-        let done = member.consumer.commit(&list, CommitMode::Sync);
-        done.map_err(|error| from_kafka(&error, "committing offset 0"))?;
+        patiently(member.wait, || {
+            let done = member.consumer.commit(&list, CommitMode::Sync);
+            done.map_err(|error| from_kafka(&error, "committing offset 0"))
+        })?;
         Ok(missing)
     })
     .await
@@ -146,7 +149,7 @@ pub async fn group_positions(
     let (config, group) = (config.clone(), group.to_owned());
     blocking(move || {
         let member = Observer::new(&config, &group)?;
-        let committed = member.committed(&name)?;
+        let committed = patiently(member.wait, || member.committed(&name))?;
         let position = |(partition, committed)| {
             let bounds = member.consumer.fetch_watermarks(&name, partition, member.wait);
             let (earliest, end) =
@@ -186,6 +189,20 @@ impl Admin {
     fn options(&self) -> AdminOptions {
         // The broker waits until a new topic has leaders, so that it can be used at once.
         AdminOptions::new().request_timeout(Some(self.wait)).operation_timeout(Some(self.wait))
+    }
+
+    /// A broker that has just come up, or was frozen for a moment, counts as missing until it has announced itself.
+    async fn create_in_time(&self, name: &str, spec: &TopicSpec) -> Result<bool, PortError> {
+        let deadline = Instant::now() + self.wait;
+        loop {
+            match self.create(name, spec).await {
+                Err(error) if may_pass(&error) && Instant::now() < deadline => {
+                    tracing::debug!(%error, topic = name, "topic is asked for again");
+                    tokio::time::sleep(ASK_AGAIN).await;
+                }
+                outcome => return outcome,
+            }
+        }
     }
 
     /// True if the topic was created now.
@@ -265,6 +282,11 @@ impl Admin {
     }
 }
 
+/// True if it is worth asking again.
+fn may_pass(error: &PortError) -> bool {
+    error.is_transient() || matches!(error, PortError::Misconfigured { .. })
+}
+
 /// Partitions and copies are no settings of a topic: changing them moves data, and moves keys.
 fn is_setting(name: &str) -> bool {
     name != "partitions" && name != "replication.factor"
@@ -304,6 +326,17 @@ impl Observer {
             committed.push((element.partition(), offset));
         }
         Ok(committed)
+    }
+}
+
+/// Asks again while the answer is one that passes, such as a group's coordinator that is just moving.
+fn patiently<T>(wait: Duration, mut ask: impl FnMut() -> Result<T, PortError>) -> Result<T, PortError> {
+    let deadline = Instant::now() + wait;
+    loop {
+        match ask() {
+            Err(error) if error.is_transient() && Instant::now() < deadline => std::thread::sleep(ASK_AGAIN),
+            outcome => return outcome,
+        }
     }
 }
 

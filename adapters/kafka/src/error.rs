@@ -86,7 +86,11 @@ pub(crate) fn from_code(code: RDKafkaErrorCode, what: impl Display) -> PortError
 
 /// The same for the library's error type.
 pub(crate) fn from_kafka(error: &KafkaError, what: impl Display) -> PortError {
-    match error.rdkafka_error_code() {
+    let code = match error {
+        KafkaError::AdminOp(code) => Some(*code),
+        _ => error.rdkafka_error_code(),
+    };
+    match code {
         Some(code) => from_code(code, what),
         // No code: a client that could not be made, or a value that it does not take.
         None => failed(format_args!("{what}: {error}")),
@@ -106,6 +110,8 @@ mod tests {
         assert!(transient(RDKafkaErrorCode::QueueFull));
         assert!(!transient(RDKafkaErrorCode::MessageSizeTooLarge));
         assert!(transient(RDKafkaErrorCode::UnknownTopicOrPartition));
+        let timed_out = KafkaError::AdminOp(RDKafkaErrorCode::OperationTimedOut);
+        assert!(from_kafka(&timed_out, "x").is_transient());
         let refused = from_code(RDKafkaErrorCode::Authentication, "appending");
         assert_eq!(refused, denied("appending: Authentication (Local: Authentication failure)"));
     }

@@ -87,6 +87,9 @@ pub(crate) fn transactor(config: &KafkaConfig, transactional_id: &str) -> Client
     client.set("transactional.id", transactional_id);
     client.set("transaction.timeout.ms", config.transaction_timeout_ms.to_string());
     client.set("message.timeout.ms", config.transaction_timeout_ms.to_string());
+    // The library insists that a request fails before its transaction does.
+    let request = config.request_timeout_ms.min(config.transaction_timeout_ms).max(1_000);
+    client.set("socket.timeout.ms", request.to_string());
     // A transaction is one burst and then a flush, which sends at once: nothing is gained by waiting longer.
     client.set("linger.ms", "1");
     // The coordinator still writes the last transaction's markers when the next one begins, and asks to be asked again.
@@ -151,6 +154,21 @@ mod tests {
             assert_eq!(client.get("acks"), Some("all"));
             assert_eq!(client.get("enable.idempotence"), Some("true"));
             assert_eq!(client.get("partitioner"), Some("murmur2_random"));
+        }
+    }
+
+    #[test]
+    fn library_takes_any_time_outs() {
+        let config = KafkaConfig {
+            request_timeout_ms: 60_000,
+            transaction_timeout_ms: 5_000,
+            ..KafkaConfig::default()
+        };
+        for client in [writer(&config), transactor(&config, "t")] {
+            client.create::<rdkafka::producer::BaseProducer>().unwrap();
+        }
+        for client in [fetcher(&config, true), member(&config, "g")] {
+            client.create::<rdkafka::consumer::BaseConsumer>().unwrap();
         }
     }
 

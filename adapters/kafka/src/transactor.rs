@@ -1,7 +1,7 @@
 //! Outputs and consumed positions in one atomic step.
 
 use crate::config::KafkaConfig;
-use crate::error::{failed, from_code, from_kafka};
+use crate::error::{failed, from_code, from_kafka, unavailable};
 use crate::health::{Health, Watched};
 use crate::metrics::TransactorMetrics;
 use crate::native::{self, NativeError, NativeTopic};
@@ -14,6 +14,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::DeliveryResult;
 use rdkafka::producer::{Producer, ProducerContext, ThreadedProducer};
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -38,7 +39,16 @@ struct Job {
     outputs: OutgoingBatch,
     inputs: Vec<Position>,
     membership: KafkaMembership,
+    /// Set by whoever comes first: the thread that begins it, or the caller who gives it up.
+    taken: Arc<AtomicBool>,
     done: oneshot::Sender<Result<(), CommitError>>,
+}
+
+impl Job {
+    /// True for the first who asks.
+    fn take(taken: &AtomicBool) -> bool {
+        !taken.swap(true, Ordering::AcqRel)
+    }
 }
 
 impl KafkaTransactor {
@@ -79,19 +89,28 @@ impl Transactor for KafkaTransactor {
         membership: &KafkaMembership,
     ) -> Result<(), CommitError> {
         let (done, outcome) = oneshot::channel();
+        let taken = Arc::new(AtomicBool::new(false));
         // The copy is one block of memory, and cheap beside what follows.
-        let job =
-            Job { outputs: outputs.clone(), inputs: inputs.to_vec(), membership: membership.clone(), done };
+        let job = Job {
+            outputs: outputs.clone(),
+            inputs: inputs.to_vec(),
+            membership: membership.clone(),
+            taken: Arc::clone(&taken),
+            done,
+        };
         if self.jobs.send(job).is_err() {
             return Err(CommitError::Port(failed("the transactor's thread has ended")));
         }
-        let outcome =
-            outcome.await.unwrap_or_else(|_| Err(CommitError::Unknown("the thread has ended".into())));
-        // A refusal is a better reason than the time-out that follows from it, and no doubt is left by it: a client that
-        // was never let in has sent nothing.
-        match (outcome, self.health.permanent()) {
-            (Err(CommitError::Port(_)), Some(error)) => Err(CommitError::Port(error)),
-            (outcome, _) => outcome,
+        let mut outcome = std::pin::pin!(async {
+            outcome.await.unwrap_or_else(|_| Err(CommitError::Unknown("the thread has ended".into())))
+        });
+        tokio::select! {
+            outcome = &mut outcome => outcome,
+            // Not let in: the thread would find that out by a time-out.
+            error = self.health.until_permanent() => match Job::take(&taken) {
+                true => Err(CommitError::Port(error)),
+                false => outcome.await,
+            },
         }
     }
 }
@@ -207,6 +226,10 @@ impl Worker {
 
     fn commit(&mut self, job: &Job) -> Result<(), CommitError> {
         let mut producer = self.introduce()?;
+        if job.done.is_closed() || !Job::take(&job.taken) {
+            self.producer = Some(producer);
+            return Err(CommitError::Port(unavailable("the caller has given the transaction up")));
+        }
         let deadline =
             Instant::now() + Duration::from_millis(self.config.transaction_timeout_ms) + LAST_ANSWER;
         *producer.failure.lock().unwrap_or_else(PoisonError::into_inner) = None;

@@ -11,7 +11,7 @@ use onlooker_ports::{GroupEvent, GroupReader, LogWriter, OutgoingBatch, Topic};
 use onlooker_testkit::kafka::KafkaServer;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use support::{KafkaLog, config};
+use support::{KafkaLog, config, next};
 
 const TICK: Duration = Duration::from_millis(100);
 const WINDOW: Duration = Duration::from_secs(5);
@@ -36,7 +36,7 @@ async fn nobody_spins_while_the_broker_is_away() {
     let mut reader = log.reader(Topic::Views, "idle").await;
     let mut ends = 0;
     while ends < 8 {
-        match reader.next(TICK).await.unwrap() {
+        match next(&mut reader, TICK).await {
             Some(GroupEvent::Assigned { partitions, .. }) => {
                 for partition in partitions {
                     reader.start(partition, 0).await.unwrap();

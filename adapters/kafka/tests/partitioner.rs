@@ -10,7 +10,9 @@ use onlooker_ports::{GroupEvent, GroupReader, LogWriter, OutgoingBatch, Topic};
 use onlooker_testkit::shared;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use support::{KafkaLog, config};
+use support::{KafkaLog, config, next};
+
+const SOON: Duration = Duration::from_secs(120);
 
 /// What `java/Partitions.java` wrote: key, and its partition of 5, 8 and 96.
 fn written_by_java() -> Vec<(Vec<u8>, [i32; 3])> {
@@ -48,7 +50,7 @@ async fn our_producer_sends_where_java_sends() {
     let mut reader = log.reader(Topic::Views, "java").await;
     let mut found = BTreeMap::new();
     while found.len() < expected.len() {
-        match reader.next(Duration::from_secs(60)).await.unwrap().unwrap() {
+        match next(&mut reader, SOON).await.unwrap() {
             GroupEvent::Assigned { partitions, .. } => {
                 for partition in partitions {
                     reader.start(partition, 0).await.unwrap();

@@ -20,7 +20,7 @@ use onlooker_testkit::kafka::KafkaServer;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
-use support::{KafkaLog, config, spec};
+use support::{KafkaLog, config, next, spec};
 
 const WITHIN: Duration = Duration::from_secs(10);
 
@@ -110,7 +110,7 @@ async fn a_membership() -> onlooker_kafka::KafkaMembership {
     let log = KafkaLog::create(config(&server().0.bootstrap()), 1, 1).await;
     let mut reader = KafkaReader::open(&log.config, Topic::Views, "any").unwrap();
     loop {
-        if let Some(GroupEvent::Assigned { membership, .. }) = reader.next(WITHIN).await.unwrap() {
+        if let Some(GroupEvent::Assigned { membership, .. }) = next(&mut reader, WITHIN).await {
             return membership;
         }
     }

@@ -12,9 +12,9 @@ use onlooker_testkit::{shared, wait_until_async};
 use rdkafka::admin::{AdminClient, AdminOptions};
 use rdkafka::client::DefaultClientContext;
 use std::time::Duration;
-use support::{KafkaLog, TOPICS, config, raw, spec};
+use support::{KafkaLog, TOPICS, config, next, raw, spec};
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(120);
 
 fn wanted(partitions: u32) -> Vec<WantedTopic> {
     TOPICS.map(|topic| WantedTopic { topic, spec: spec(partitions, 1) }).to_vec()
@@ -53,7 +53,8 @@ async fn topics_are_created_once_and_drift_is_reported() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn more_copies_than_brokers_are_refused_by_name() {
-    let config = config(&shared::kafka().bootstrap());
+    let mut config = config(&shared::kafka().bootstrap());
+    config.request_timeout_ms = 2_000;
     let too_many = vec![WantedTopic { topic: Topic::Views, spec: spec(1, 3) }];
     let error = apply_topics(&config, &too_many, false).await.unwrap_err();
     assert!(matches!(error, PortError::Misconfigured { .. }), "{error}");
@@ -77,7 +78,7 @@ async fn start_is_committed_once() {
     // Members see it, and a group that has members is left alone.
     let mut reader = log.reader(Topic::Views, "start").await;
     loop {
-        if let Some(GroupEvent::Assigned { .. }) = reader.next(SOON).await.unwrap() {
+        if let Some(GroupEvent::Assigned { .. }) = next(&mut reader, SOON).await {
             break;
         }
     }

@@ -15,10 +15,10 @@ use rdkafka::producer::{BaseRecord, Producer, ThreadedProducer};
 use rdkafka::{Offset, TopicPartitionList};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use support::{KafkaLog, config, raw};
+use support::{KafkaLog, config, next, raw};
 use tokio::sync::mpsc;
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(120);
 const TICK: Duration = Duration::from_millis(100);
 
 async fn log(partitions: u32) -> KafkaLog {
@@ -28,7 +28,7 @@ async fn log(partitions: u32) -> KafkaLog {
 async fn assigned(reader: &mut KafkaReader) -> Vec<i32> {
     let begun = Instant::now();
     while begun.elapsed() < SOON {
-        if let Some(GroupEvent::Assigned { partitions, .. }) = reader.next(TICK).await.unwrap() {
+        if let Some(GroupEvent::Assigned { partitions, .. }) = next(reader, TICK).await {
             return partitions;
         }
     }
@@ -113,7 +113,7 @@ async fn nothing_of_an_open_transaction_is_read_and_history_waits_for_it() {
         let reading = tokio::spawn(async move { history.read(0, &[(0, 1)], sink).await });
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(1) {
-            let event = reader.next(TICK).await.unwrap();
+            let event = next(&mut reader, TICK).await;
             assert!(!matches!(event, Some(GroupEvent::Records(_))), "{event:?}");
             if let Some(GroupEvent::CaughtUp { next_offset, .. }) = event {
                 assert_eq!(next_offset, 0, "the end is what is decided");
@@ -127,7 +127,7 @@ async fn nothing_of_an_open_transaction_is_read_and_history_waits_for_it() {
         let begun = Instant::now();
         loop {
             assert!(begun.elapsed() < SOON, "the end comes");
-            match reader.next(TICK).await.unwrap() {
+            match next(&mut reader, TICK).await {
                 Some(GroupEvent::Records(batch)) => assert!(commit && batch.len() == 1),
                 // The record and its marker.
                 Some(GroupEvent::CaughtUp { next_offset: 2, .. }) => break,
@@ -142,6 +142,7 @@ async fn a_slow_room_keeps_its_membership_and_bounded_memory() {
     let mut log = log(1).await;
     log.config.buffer_bytes = 1 << 20;
     log.config.batch_records = 100;
+    log.config.session_timeout_ms = 6_000;
     let writer = log.writer().await;
     let mut reader = log.reader(Topic::Views, "slow").await;
     assigned(&mut reader).await;
@@ -158,7 +159,7 @@ async fn a_slow_room_keeps_its_membership_and_bounded_memory() {
     let mut seen = 0;
     let mut largest = 0;
     while seen < 20_000 {
-        match reader.next(SOON).await.unwrap().unwrap() {
+        match next(&mut reader, SOON).await.unwrap() {
             GroupEvent::Records(batch) => {
                 seen += batch.len();
                 largest = largest.max(batch.len());
@@ -189,7 +190,7 @@ async fn rebalances_under_load_stop_nobody() {
             (0..40).for_each(|n| batch.push(Topic::Views, format!("k{n}").as_bytes(), b"v"));
             writer.append(batch).await.unwrap();
             appended += 40;
-            if let Some(GroupEvent::Assigned { partitions, .. }) = guest.next(TICK).await.unwrap() {
+            if let Some(GroupEvent::Assigned { partitions, .. }) = next(&mut guest, TICK).await {
                 guest_has = partitions.len();
             }
             serve(&mut stable, &mut owned).await;
@@ -208,7 +209,7 @@ async fn rebalances_under_load_stop_nobody() {
 
 /// Takes events in, reads from where the group is, and commits after each batch.
 async fn serve(reader: &mut KafkaReader, owned: &mut BTreeMap<i32, i64>) {
-    while let Some(event) = reader.next(TICK).await.unwrap() {
+    while let Some(event) = next(reader, TICK).await {
         match event {
             GroupEvent::Assigned { partitions, .. } => {
                 for partition in partitions {
@@ -251,7 +252,7 @@ async fn records_without_key_or_value_come_as_they_are() {
     reader.start(0, 0).await.unwrap();
     let mut seen = Vec::new();
     while seen.len() < 3 {
-        if let Some(GroupEvent::Records(batch)) = reader.next(SOON).await.unwrap() {
+        if let Some(GroupEvent::Records(batch)) = next(&mut reader, SOON).await {
             seen.extend(batch.iter().map(|r| (r.key.map(<[u8]>::to_vec), r.payload.map(<[u8]>::to_vec))));
         }
     }

@@ -6,13 +6,14 @@ use onlooker_kafka::admin::{WantedTopic, apply_topics};
 use onlooker_kafka::{
     KafkaConfig, KafkaHistory, KafkaMembership, KafkaReader, KafkaTransactor, KafkaWriter, TopicNames,
 };
-use onlooker_ports::Topic;
 use onlooker_ports::conformance::log::LogUnderTest;
+use onlooker_ports::{GroupEvent, GroupReader, Topic};
 use onlooker_schemas::topics::TopicSpec;
 use rdkafka::admin::AdminClient;
 use rdkafka::client::DefaultClientContext;
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 pub const TOPICS: [Topic; 4] = [Topic::Views, Topic::Counted, Topic::Ignored, Topic::Dead];
 
@@ -30,7 +31,9 @@ pub fn config(brokers: &str) -> KafkaConfig {
             ignored: name("ignored"),
             dead: name("dead"),
         },
-        session_timeout_ms: 6_000,
+        // A test machine that is busy with other tests is slower than any broker should be.
+        delivery_timeout_ms: 30_000,
+        request_timeout_ms: 20_000,
         ..KafkaConfig::default()
     }
 }
@@ -90,6 +93,20 @@ impl LogUnderTest for KafkaLog {
         list.add_partition_offset(self.config.topics.get(topic), partition, Offset::Offset(offset)).unwrap();
         let deleted = admin.delete_records(&list, &Default::default()).await.unwrap();
         assert_eq!(deleted.count(), 1);
+    }
+}
+
+/// The next event; a broker that is busy, or does not know a new topic yet, is waited for as a room does.
+pub async fn next(reader: &mut KafkaReader, wait: Duration) -> Option<GroupEvent<KafkaMembership>> {
+    let begun = Instant::now();
+    loop {
+        match reader.next(wait.saturating_sub(begun.elapsed())).await {
+            Ok(event) => return event,
+            Err(error) => assert!(error.is_transient(), "{error}"),
+        }
+        if begun.elapsed() >= wait {
+            return None;
+        }
     }
 }
 
