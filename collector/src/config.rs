@@ -24,7 +24,7 @@ pub struct CollectorConfig {
     /// How long a client may take to send its body.
     pub body_timeout: Duration,
     /// How long a request may wait for the log before it is answered 503. Longer than the log's own delivery time-out,
-    /// so that the log's error comes first, which says more and is what readiness goes by.
+    /// so that the log's error comes first, which says more.
     pub append_timeout: Duration,
     /// Open connections.
     pub max_connections: usize,

@@ -1,6 +1,7 @@
 //! The door itself: one request in, one answer out.
 
 use crate::answer::{self, Outcomes};
+use crate::append::Appender;
 use crate::client::{client, is_trusted};
 use crate::config::{CollectorConfig, ConfigError};
 use crate::cors;
@@ -12,7 +13,7 @@ use crate::input::{Views, as_text, unpack, views};
 use crate::memory::{Memory, Share};
 use crate::metrics::CollectorMetrics;
 use crate::pixel;
-use crate::quiet::{Quiet, jittered};
+use crate::quiet::{HINT_EVERY, Quiet, WARN_EVERY};
 use crate::sites::{Site, Sites};
 use crate::view::{Maker, Origin};
 use axum::body::Body;
@@ -22,19 +23,14 @@ use axum::response::IntoResponse;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use onlooker_event::Facts;
-use onlooker_ports::{LogWriter, OutgoingBatch, PortError};
+use onlooker_ports::{LogWriter, OutgoingBatch};
 use onlooker_stage::http::{ApiError, ErrorDetail, read_body_with};
 use std::borrow::Cow;
 use std::net::IpAddr;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 const VIEWS: &str = "/v1/views";
 const PIXEL: &str = "/v1/view.gif";
-
-/// Equal warnings go out this often.
-const WARN_EVERY: Duration = Duration::from_secs(10);
-/// Hints about the configuration go out this often.
-const HINT_EVERY: Duration = Duration::from_secs(3600);
 
 /// Everything a request needs.
 #[derive(Debug)]
@@ -42,11 +38,10 @@ pub(crate) struct Door<L> {
     config: CollectorConfig,
     sites: Sites,
     hasher: Hasher,
-    pub(crate) log: L,
+    pub(crate) log: Appender<L>,
     pub(crate) metrics: CollectorMetrics,
     pub(crate) memory: Memory,
     crowd: Crowd,
-    log_trouble: Quiet,
     large_views: Quiet,
     hidden_viewers: Quiet,
     untrusted_header: Quiet,
@@ -84,11 +79,10 @@ impl<L: LogWriter> Door<L> {
         Ok(Self {
             sites: Sites::read(&config, &mut Vec::new()),
             hasher: Hasher::new(&config.identity)?,
-            log,
+            log: Appender::new(log, config.append_timeout),
             metrics: CollectorMetrics::register(),
             memory: Memory::new(config.max_inflight_bytes),
             crowd: Crowd::default(),
-            log_trouble: Quiet::every(WARN_EVERY),
             large_views: Quiet::every(WARN_EVERY),
             hidden_viewers: Quiet::every(HINT_EVERY),
             untrusted_header: Quiet::every(HINT_EVERY),
@@ -205,39 +199,12 @@ impl<L: LogWriter> Door<L> {
         }
     }
 
-    /// Waits until the log has all records, or says 503.
     async fn append(&self, batch: OutgoingBatch, share: &mut Share<'_>) -> Result<(), ApiError> {
         if batch.is_empty() {
             return Ok(());
         }
         share.grow(batch.bytes())?;
-        let accepted = u64::try_from(batch.len()).unwrap_or(u64::MAX);
-        let limit = self.config.append_timeout;
-        let start = Instant::now();
-        // When the time is over the records may still reach the log: a client that repeats the request repeats its ids.
-        let outcome = tokio::time::timeout_at((start + limit).into(), self.log.append(batch)).await;
-        self.metrics.append.record(start.elapsed().as_secs_f64());
-        match outcome.unwrap_or_else(|_| Err(too_slow(limit))) {
-            Ok(()) => {
-                self.metrics.accepted.increment(accepted);
-                Ok(())
-            }
-            Err(error) => Err(self.unavailable(&error)),
-        }
-    }
-
-    fn unavailable(&self, error: &PortError) -> ApiError {
-        let (code, message) = match error {
-            PortError::Full { .. } => ("log_full", "the log's queue is full; send the views again"),
-            _ => (
-                "log_unavailable",
-                "the log did not acknowledge the views; send them again with the same ids",
-            ),
-        };
-        if let Some(held_back) = self.log_trouble.due() {
-            tracing::warn!(%error, code, held_back, "views were not acknowledged");
-        }
-        ApiError::unavailable(code, message, jittered())
+        self.log.append(batch, &self.metrics).await
     }
 
     fn maker<'a>(&'a self, asked: &Asked<'a>, trusted: Option<&'a Site>) -> Maker<'a> {
@@ -305,13 +272,6 @@ impl<L: LogWriter> Door<L> {
                 .field("Authorization")
                 .with_status(StatusCode::UNAUTHORIZED)
         })
-    }
-}
-
-fn too_slow(waited: Duration) -> PortError {
-    PortError::Unavailable {
-        server: "log",
-        detail: format!("no acknowledgement within {} ms", waited.as_millis()),
     }
 }
 

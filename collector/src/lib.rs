@@ -2,6 +2,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod answer;
+mod append;
 mod client;
 mod config;
 mod cors;
@@ -82,9 +83,7 @@ pub fn run<L: LogWriter>(
             tracing::warn!(requests = drained.aborted, "requests were cut at the end of the drain");
         }
         let left = deadline.saturating_duration_since(Instant::now()).max(LAST_FLUSH);
-        if let Err(error) = door.log.flush(left).await {
-            tracing::error!(%error, "the log did not take everything before the deadline");
-        }
+        door.log.flush(left).await;
         Ok(())
     }
 }
@@ -96,10 +95,9 @@ async fn watch<L: LogWriter>(door: &Door<L>, component: Component) -> Infallible
         tick.tick().await;
         #[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
         door.metrics.inflight.set(door.memory.used() as f64);
-        if door.log.is_reachable() {
-            component.ready();
-        } else {
-            component.unready("the log cannot be reached");
+        match door.log.trouble() {
+            None => component.ready(),
+            Some(reason) => component.unready(reason),
         }
     }
 }

@@ -5,6 +5,11 @@ use rand::Rng;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+/// Equal warnings go out this often.
+pub(crate) const WARN_EVERY: Duration = Duration::from_secs(10);
+/// Hints about the configuration go out this often.
+pub(crate) const HINT_EVERY: Duration = Duration::from_secs(3600);
+
 /// One to five seconds, so that clients do not come back all at once.
 pub(crate) fn jittered() -> Duration {
     Duration::from_secs(rand::rng().random_range(1..=5))

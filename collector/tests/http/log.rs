@@ -78,6 +78,11 @@ async fn a_slow_log_is_given_up_in_bounded_time() {
     assert!(start.elapsed() >= Duration::from_millis(100));
     assert_eq!(server.log.take().len(), 1, "it may be in the log nevertheless");
     assert_eq!(server.metric("onlooker_collector_append_seconds_count"), 1.0);
+    // The log itself has seen nothing wrong.
+    server.until("unreadiness", |s| !s.health.report(false).ready).await;
+    server.log.set(Mode::Take);
+    server.post(VIEW).await.expect(202);
+    server.until("readiness", |s| s.health.report(false).ready).await;
 }
 
 #[tokio::test]

@@ -262,9 +262,6 @@ impl Config {
                 faults.push(Fault::new(key, "is not a table"));
                 continue;
             };
-            if let Err(problem) = SiteId::new(name) {
-                faults.push(Fault::new(&key, format!("the name {problem}")));
-            }
             if let Some(site) = section::<SiteSettings>(&key, settings, &mut faults) {
                 if site.window_s == 0 {
                     faults.push(Fault::new(format!("{key}.window_s"), "must be at least 1"));
@@ -307,6 +304,10 @@ impl Config {
                 sites,
             })
         })();
+        if let Some(config) = &whole {
+            // Who runs no collector needs no key.
+            faults.extend(collector_faults(config, !table("identity").is_empty()));
+        }
         match whole {
             Some(config) if faults.is_empty() => Ok(config),
             _ => Err(Faults(faults)),
@@ -366,6 +367,12 @@ impl Config {
     pub(crate) fn filter_sites(&self) -> Sites {
         filter_sites(&self.sites)
     }
+}
+
+fn collector_faults(config: &Config, with_identity: bool) -> Vec<Fault> {
+    let faults = config.collector().faults();
+    let ours = faults.into_iter().filter(|fault| with_identity || !fault.key.starts_with("identity."));
+    ours.map(|fault| Fault::new(fault.key, fault.problem)).collect()
 }
 
 fn filter_sites(sites: &BTreeMap<String, SiteSettings>) -> Sites {
