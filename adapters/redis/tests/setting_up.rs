@@ -79,6 +79,18 @@ async fn every_master_of_a_cluster_is_checked() {
 }
 
 #[tokio::test]
+async fn a_server_that_merges_otherwise_is_refused() {
+    // What it calls PFMERGE removes the keys that it should unite.
+    let server = RedisServer::builder()
+        .arg("--rename-command", "PFMERGE")
+        .arg("HIDDEN", "--rename-command")
+        .arg("DEL", "PFMERGE");
+    let bench = Bench::of(server.start().unwrap());
+    let detail = misconfigured(counters(bench.config(), "1", 4).check().await);
+    assert!(detail.contains("PFADD of a known member"), "{detail}");
+}
+
+#[tokio::test]
 async fn another_log_is_refused() {
     let bench = Bench::alone();
     let first = counters(bench.config(), "1", 4);
