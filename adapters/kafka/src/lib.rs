@@ -10,7 +10,6 @@ mod history;
 mod login;
 mod metrics;
 mod native;
-mod native_admin;
 mod reader;
 mod settings;
 mod transactor;

@@ -1,7 +1,7 @@
 //! Two questions to the cluster that the wrapper lacks.
 
+use super::{code_of, millis};
 use crate::error::{failed, from_code, unavailable};
-use crate::native::{code_of, millis};
 use onlooker_ports::PortError;
 use rdkafka::ClientContext;
 use rdkafka::client::Client;

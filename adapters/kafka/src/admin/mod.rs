@@ -1,19 +1,21 @@
 //! The topics' set-up: created and checked, never silently changed.
 
+mod groups;
+
+pub use groups::{GroupPosition, commit_start, group_positions};
+
 use crate::config::KafkaConfig;
 use crate::error::{failed, from_code, from_kafka, misconfigured};
 use crate::health::{Health, Watched};
-use crate::login::{self, check_login};
-use crate::native_admin;
-use crate::reader::{list_of, partition_count};
+use crate::login::check_login;
+use crate::native;
+use crate::reader::partition_count;
 use crate::settings;
-use onlooker_ports::{PortError, Position, Topic};
+use onlooker_ports::{PortError, Topic};
 use onlooker_schemas::topics::TopicSpec;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::config::FromClientConfigAndContext;
-use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::error::RDKafkaErrorCode;
-use rdkafka::{Offset, TopicPartitionList};
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -83,84 +85,6 @@ pub async fn apply_topics(
     Ok(reports)
 }
 
-/// Commits offset 0 for each partition of the topic that the group has no commit for, so that the group can start:
-/// readers treat a missing commit as an error, since an expired group would otherwise count everything again. Call it
-/// when the topic was just created, or because an operator says so. Returns the partitions.
-///
-/// # Errors
-/// Kafka cannot be reached or refuses us, or the group has members.
-pub async fn commit_start(config: &KafkaConfig, topic: Topic, group: &str) -> Result<Vec<i32>, PortError> {
-    let name = config.topics.get(topic).to_owned();
-    let (config, group) = (config.clone(), group.to_owned());
-    blocking(move || {
-        let member = Observer::new(&config, &group)?;
-        let missing: Vec<i32> = patiently(member.wait, || member.committed(&name))?
-            .into_iter()
-            .filter(|(_, offset)| offset.is_none())
-            .map(|(partition, _)| partition)
-            .collect();
-        if missing.is_empty() {
-            return Ok(missing);
-        }
-        let positions: Vec<Position> = missing
-            .iter()
-            .map(|partition| Position { partition: *partition, offset: 0, note: String::new() })
-            .collect();
-        let list = list_of(&name, &positions)?;
-        patiently(member.wait, || {
-            let done = member.consumer.commit(&list, CommitMode::Sync);
-            done.map_err(|error| from_kafka(&error, "committing offset 0"))
-        })?;
-        Ok(missing)
-    })
-    .await
-}
-
-/// How far a group is, per partition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GroupPosition {
-    /// The partition.
-    pub partition: i32,
-    /// The group's committed next offset.
-    pub committed: Option<i64>,
-    /// The first offset that the log still has.
-    pub earliest: i64,
-    /// The log's end, for readers of committed records.
-    pub end: i64,
-}
-
-impl GroupPosition {
-    /// Offsets between the commit and the end: at most so many records, since markers take offsets too.
-    pub fn lag(&self) -> i64 {
-        (self.end - self.committed.unwrap_or(self.earliest)).max(0)
-    }
-}
-
-/// Positions of a group in a topic, in order of partitions.
-///
-/// # Errors
-/// Kafka cannot be reached or refuses us, or the topic does not exist.
-pub async fn group_positions(
-    config: &KafkaConfig,
-    topic: Topic,
-    group: &str,
-) -> Result<Vec<GroupPosition>, PortError> {
-    let name = config.topics.get(topic).to_owned();
-    let (config, group) = (config.clone(), group.to_owned());
-    blocking(move || {
-        let member = Observer::new(&config, &group)?;
-        let committed = patiently(member.wait, || member.committed(&name))?;
-        let position = |(partition, committed)| {
-            let bounds = member.consumer.fetch_watermarks(&name, partition, member.wait);
-            let (earliest, end) =
-                bounds.map_err(|error| from_kafka(&error, format_args!("bounds of {name} [{partition}]")))?;
-            Ok(GroupPosition { partition, committed, earliest, end })
-        };
-        committed.into_iter().map(position).collect()
-    })
-    .await
-}
-
 /// The topic's id, which a topic that is deleted and created again does not share with the one before. Offsets mean
 /// something only beside it.
 ///
@@ -169,7 +93,7 @@ pub async fn group_positions(
 pub async fn topic_id(config: &KafkaConfig, topic: Topic) -> Result<String, PortError> {
     let name = config.topics.get(topic).to_owned();
     let admin = Admin::connect(config).await?;
-    blocking(move || native_admin::topic_id(admin.client.inner(), &name, admin.wait)).await
+    blocking(move || native::admin::topic_id(admin.client.inner(), &name, admin.wait)).await
 }
 
 struct Admin {
@@ -250,7 +174,7 @@ impl Admin {
         }
         if fix {
             for found in drift.iter_mut().filter(|drift| is_setting(&drift.setting)) {
-                native_admin::alter(self.client.inner(), name, &found.setting, &found.wanted, self.wait)?;
+                native::admin::alter(self.client.inner(), name, &found.setting, &found.wanted, self.wait)?;
                 found.fixed = true;
             }
         }
@@ -290,54 +214,6 @@ fn may_pass(error: &PortError) -> bool {
 /// Partitions and copies are no settings of a topic: changing them moves data, and moves keys.
 fn is_setting(name: &str) -> bool {
     name != "partitions" && name != "replication.factor"
-}
-
-/// A client with a group's name that never joins it.
-struct Observer {
-    consumer: BaseConsumer<Watched>,
-    wait: Duration,
-}
-
-impl Observer {
-    fn new(config: &KafkaConfig, group: &str) -> Result<Self, PortError> {
-        login::check(config)?;
-        let watched = Watched(Health::new("admin"));
-        let consumer = BaseConsumer::from_config_and_context(&settings::member(config, group), watched)
-            .map_err(|error| from_kafka(&error, "making a client"))?;
-        Ok(Self { consumer, wait: config.request_timeout() })
-    }
-
-    fn committed(&self, topic: &str) -> Result<Vec<(i32, Option<i64>)>, PortError> {
-        let what = |error| from_kafka(&error, format_args!("committed offsets of {topic}"));
-        let metadata = self.consumer.fetch_metadata(Some(topic), self.wait).map_err(what)?;
-        let partitions = i32::try_from(partition_count(&metadata, topic)?).unwrap_or(i32::MAX);
-        let mut list = TopicPartitionList::new();
-        for partition in 0..partitions {
-            list.add_partition(topic, partition);
-        }
-        let list = self.consumer.committed_offsets(list, self.wait).map_err(what)?;
-        let mut committed = Vec::new();
-        for element in list.elements() {
-            element.error().map_err(what)?;
-            let offset = match element.offset() {
-                Offset::Offset(offset) => Some(offset),
-                _ => None,
-            };
-            committed.push((element.partition(), offset));
-        }
-        Ok(committed)
-    }
-}
-
-/// Asks again while the answer is one that passes, such as a group's coordinator that is just moving.
-fn patiently<T>(wait: Duration, mut ask: impl FnMut() -> Result<T, PortError>) -> Result<T, PortError> {
-    let deadline = Instant::now() + wait;
-    loop {
-        match ask() {
-            Err(error) if error.is_transient() && Instant::now() < deadline => std::thread::sleep(ASK_AGAIN),
-            outcome => return outcome,
-        }
-    }
 }
 
 async fn blocking<T: Send + 'static>(
