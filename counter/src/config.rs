@@ -9,6 +9,8 @@ use std::time::Duration;
 pub struct CounterConfig {
     /// Records that one step applies, at most. The store serves nobody else meanwhile: about 5 µs a record.
     pub batch_records: usize,
+    /// Steps of all partitions together that wait in the store at once, at most. Readers wait behind them.
+    pub applies_at_once: usize,
     /// Bytes of archived sketches that one step restores, at most (but at least one sketch).
     pub base_bytes: usize,
     /// Keys (item and scope) whose numbers the process remembers, all partitions together; about 200 bytes each.
@@ -56,7 +58,8 @@ pub enum LostRecords {
 impl Default for CounterConfig {
     fn default() -> Self {
         Self {
-            batch_records: 1_000,
+            batch_records: 500,
+            applies_at_once: 2,
             base_bytes: 512 << 10,
             known_keys: 400_000,
             hot_sketches: 4_096,
@@ -81,6 +84,7 @@ impl CounterConfig {
     pub fn faults(&self) -> Vec<(&'static str, String)> {
         let at_least_1 = [
             ("batch_records", self.batch_records as u64),
+            ("applies_at_once", self.applies_at_once as u64),
             ("base_bytes", self.base_bytes as u64),
             ("known_keys", self.known_keys as u64),
             ("hot_members", self.hot_members as u64),

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -101,6 +101,7 @@ where
     let mut room = Room {
         reader: ports.reader,
         shared: Arc::new(Shared {
+            turns: Semaphore::new(config.applies_at_once),
             config,
             counts: ports.counts,
             archive: ports.archive,

@@ -14,6 +14,7 @@ use onlooker_stage::{Backoff, Problems, Shutdown};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout};
 
 /// Waits between tries.
@@ -46,6 +47,8 @@ pub(crate) struct Shared<C, A, W> {
     pub(crate) problems: Problems,
     /// The first offset that the log has, of each partition of ours, when it was last looked at.
     pub(crate) earliest: Mutex<BTreeMap<i32, i64>>,
+    /// Steps that may stand in the store's queue at once. A reader's command waits behind all of them.
+    pub(crate) turns: Semaphore,
     pub(crate) shutdown: Shutdown,
 }
 
@@ -162,7 +165,11 @@ impl<C: CountStore, A: Archive, W: LogWriter> Worker<C, A, W> {
             }
             Ask::Apply(step) => {
                 let start = Instant::now();
-                let mut applying = std::pin::pin!(counts.apply(partition, step));
+                let mut applying = std::pin::pin!(async {
+                    // Never closed, so there is always a turn to be had.
+                    let _turn = shared.turns.acquire().await;
+                    counts.apply(partition, step).await
+                });
                 let outcome = loop {
                     tokio::select! {
                         biased;
