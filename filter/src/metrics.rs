@@ -70,7 +70,7 @@ onlooker_stage::metrics! {
 
 impl FilterMetrics {
     /// A partition's share of a committed transaction.
-    pub(crate) fn committed(&self, partition: i32, tally: &Tally) {
+    pub(crate) fn committed(&self, tally: &Tally) {
         self.verdicts.get(Outcome::Counted).increment(tally.counted);
         for (reason, views) in Reason::ALL.iter().zip(tally.ignored).filter(|(_, views)| *views > 0) {
             self.verdicts.get(Outcome::Ignored(*reason)).increment(views);
@@ -79,6 +79,10 @@ impl FilterMetrics {
             self.dead.get(*reason).increment(records);
         }
         self.reused_ids.increment(tally.reused_ids);
+    }
+
+    /// How far a partition of ours is.
+    pub(crate) fn judged(&self, partition: i32, tally: &Tally) {
         self.judged_until.set(partition, seconds(tally.last_append_ms));
     }
 
@@ -104,7 +108,7 @@ mod tests {
         let handle = MetricsHandle::detached().unwrap();
         let metrics = handle.within(FilterMetrics::register);
         let tally = Tally { counted: 5, ignored: [1, 2, 3, 4], dead: [1, 1, 1, 1, 7], ..Tally::default() };
-        metrics.committed(0, &tally);
+        metrics.committed(&tally);
         let page = handle.render();
         for line in [
             "filter_verdicts_total{outcome=\"counted\"} 5",

@@ -95,8 +95,8 @@ where
                 self.ask_again(Question::Start { partition, start, offset }, error)?;
             }
             Said::Ends(Ok(seen)) => return self.look(&seen),
-            // They are asked for anew in a while.
-            Said::Ends(Err(error)) if error.is_transient() => {}
+            // They are asked for anew in a while. Nobody can deliver while nobody answers.
+            Said::Ends(Err(error)) if error.is_transient() => self.watch.pause(),
             Said::Ends(Err(error)) => return Err(error.into()),
         }
         Ok(())
@@ -139,6 +139,10 @@ where
 
     fn look(&mut self, seen: &[(i32, i64, i64)]) -> Result<(), FilterError> {
         for (partition, awaited, end) in seen {
+            // Revoked while the answer was under way: its gauge is off the page, and stays off.
+            if !self.machine.owns(*partition) {
+                continue;
+            }
             let behind = end.saturating_sub(*awaited).max(0);
             #[expect(clippy::cast_precision_loss, reason = "a gauge")]
             self.reporter.metrics.lag.set(*partition, behind as f64);

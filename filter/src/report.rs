@@ -71,9 +71,12 @@ impl Reporter {
                 );
                 self.metrics.lost_records.increment(records);
             }
-            Notice::Committed { partition, offset, tally } => {
+            Notice::Committed { partition, ours, offset, tally } => {
                 tracing::trace!(partition, offset, records = tally.records(), "verdicts committed");
-                self.metrics.committed(partition, &tally);
+                self.metrics.committed(&tally);
+                if ours {
+                    self.metrics.judged(partition, &tally);
+                }
             }
             Notice::Revoked { partition } => {
                 tracing::info!(partition, "partition revoked");

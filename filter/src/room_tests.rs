@@ -397,6 +397,14 @@ async fn a_log_that_is_away_is_waited_for() {
     servers.state().log_error = None;
     until("the end", || judged(&servers)).await;
     until("readiness", || room.health.report(false).ready).await;
+    // And when it goes away while it is being read: nothing has stalled.
+    sleep(Duration::from_secs(60)).await;
+    servers.append(0, 200_000, &bytes(&view(1, "a", 200)));
+    servers.state().log_error = Some(unavailable("log"));
+    sleep(Duration::from_secs(600)).await;
+    servers.state().log_error = None;
+    until("the end", || judged(&servers)).await;
+    until("readiness", || room.health.report(false).ready).await;
     room.stop().await.unwrap();
 }
 

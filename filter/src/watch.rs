@@ -30,7 +30,7 @@ impl Watch {
         Self { limit, waiting: BTreeMap::new() }
     }
 
-    /// The room itself keeps the records away: nobody waits.
+    /// The room itself keeps the records away, or the log is known to be: what follows is a new wait.
     pub(crate) fn pause(&mut self) {
         self.waiting.clear();
     }

@@ -242,6 +242,8 @@ pub enum Notice {
     Committed {
         /// The partition.
         partition: i32,
+        /// Whether it still is ours.
+        ours: bool,
         /// The committed offset.
         offset: i64,
         /// What was written for it.

@@ -104,10 +104,10 @@ impl Machine {
 
     /// Consecutive records were delivered.
     pub fn records(&mut self, batch: Batch, now: u64) {
-        let any = false;
+        let wanted = self.running(batch.partition).is_some_and(|p| p.reading);
         #[cfg(test)]
-        let any = any || self.settings.breaks(super::sim::Broken::RecordsBeforeStart);
-        if let Some(partition) = self.running(batch.partition).filter(|p| p.reading || any) {
+        let wanted = wanted || self.settings.breaks(super::sim::Broken::RecordsBeforeStart);
+        if wanted && let Some(partition) = self.running(batch.partition) {
             partition.enqueue(batch, now);
         }
         self.plan(now);
@@ -276,7 +276,8 @@ impl Machine {
             }
             if end == CommitEnd::Done {
                 let InFlight { partition, to, tally, .. } = part;
-                self.notices.push_back(Notice::Committed { partition, offset: to, tally });
+                let ours = self.partitions.contains_key(&partition);
+                self.notices.push_back(Notice::Committed { partition, ours, offset: to, tally });
             }
             let Some(partition) = self.asked(part.partition, part.attempt) else { continue };
             match end {
@@ -336,6 +337,11 @@ impl Machine {
             .values()
             .filter(|p| p.phase == Phase::Running && p.reading)
             .map(|p| (p.id, p.awaited()))
+    }
+
+    /// Whether the group has assigned the partition to this instance.
+    pub fn owns(&self, id: i32) -> bool {
+        self.partitions.contains_key(&id)
     }
 
     /// Whether this reading is still to begin.
