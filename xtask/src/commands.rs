@@ -13,7 +13,7 @@ use onlooker_testkit::java::workspace;
 use crate::{floorplan, services};
 
 /// What the workspace is checked and tested with: the same for all, so that librdkafka is built once.
-const FEATURES: &str = "onlooker/kafka-tls";
+pub(crate) const FEATURES: &str = "onlooker/kafka-tls";
 
 /// A machine with many cores would otherwise start as many Cassandras at once.
 const MAX_TEST_THREADS: usize = 4;

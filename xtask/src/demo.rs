@@ -13,7 +13,7 @@ use onlooker_testkit::java::workspace;
 use onlooker_testkit::process::{Process, Program};
 use onlooker_testkit::{install, ports, wait_until};
 
-use crate::commands::cargo;
+use crate::commands::{FEATURES, cargo};
 use crate::services::daemon::{self, Services};
 
 const CONFIG: &str = "compose/local.toml";
@@ -37,13 +37,13 @@ pub(crate) struct Demo {
 pub(crate) fn run(demo: &Demo) -> Result<()> {
     install::for_builds()?;
     let profile: &[&str] = if demo.debug { &[] } else { &["--release"] };
-    cargo(&[&["build", "--package", "onlooker"], profile].concat())?;
+    cargo(&[&["build", "--package", "onlooker", "--features", FEATURES], profile].concat())?;
     daemon::run(&Services::Up(daemon::Ports::default()))?;
     let onlooker =
         workspace().join(if demo.debug { "target/debug/onlooker" } else { "target/release/onlooker" });
     command(&onlooker, &["topics", "apply"])?;
     command(&onlooker, &["schema", "apply"])?;
-    let folder = workspace().join(".services/demo");
+    let folder = daemon::root().join("demo");
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let roles = ROLES.map(|role| start(&onlooker, &folder, role));
     let mut roles = roles.into_iter().collect::<Result<Vec<_>>>()?;
@@ -51,7 +51,9 @@ pub(crate) fn run(demo: &Demo) -> Result<()> {
         process.wait_ready(START, || is_ready(*admin))?;
     }
     println!("\nimporting {LOG}");
-    command(&onlooker, &["import", LOG, "--site", "demo"])?;
+    // What was sent is remembered beside the log that it was sent to, and forgotten with it.
+    let state = daemon::root().join("kafka/imports").display().to_string();
+    command(&onlooker, &["import", LOG, "--site", "demo", "--state", &state])?;
     let shown = || show(&onlooker).is_ok_and(|table| !table.contains("warming") && table.contains("769"));
     wait_until("the counts", START, shown)?;
     println!("\n{}", show(&onlooker)?);

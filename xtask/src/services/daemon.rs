@@ -77,7 +77,7 @@ pub(crate) fn run(command: &Services) -> Result<()> {
 }
 
 /// `$ONLOOKER_SERVICES_DIR`, else `.services` in the workspace.
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     let set = std::env::var_os("ONLOOKER_SERVICES_DIR").filter(|value| !value.is_empty());
     set.map_or_else(|| workspace().join(".services"), PathBuf::from)
 }
