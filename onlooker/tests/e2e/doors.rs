@@ -78,7 +78,7 @@ async fn a_collector_outlives_its_broker() {
     let begun = Instant::now();
     let (status, answer) = http.try_send(&view("a", "v")).await.unwrap();
     assert_eq!(status, 503, "{answer}");
-    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
     system.kafka.restart().unwrap();
     collector.wait_ready();
     http.send(&[view("a", "v")]).await;
