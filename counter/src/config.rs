@@ -11,6 +11,9 @@ pub struct CounterConfig {
     pub batch_records: usize,
     /// Steps of all partitions together that wait in the store at once, at most. Readers wait behind them.
     pub applies_at_once: usize,
+    /// How long a record may wait for company before it is applied, in milliseconds. A full batch does not wait. A step
+    /// costs the store some 20 µs whatever is in it, so small ones are dear.
+    pub linger_ms: u64,
     /// Bytes of archived sketches that one step restores, at most (but at least one sketch).
     pub base_bytes: usize,
     /// Keys (item and scope) whose numbers the process remembers, all partitions together; about 200 bytes each.
@@ -60,6 +63,7 @@ impl Default for CounterConfig {
         Self {
             batch_records: 500,
             applies_at_once: 2,
+            linger_ms: 20,
             base_bytes: 512 << 10,
             known_keys: 400_000,
             hot_sketches: 4_096,

@@ -2,7 +2,9 @@
 
 use crate::group::{Grouped, Grouper};
 use onlooker_ports::{Batch, OutgoingBatch};
+use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 /// Bytes of unreadable records in one batch, about at most.
 const DEAD_BYTES: usize = 1 << 20;
@@ -22,6 +24,8 @@ pub(crate) struct Inbox {
     deliveries: Option<mpsc::Receiver<Delivery>>,
     grouper: Grouper,
     most_records: usize,
+    /// When the first of the grouped records came.
+    since: Option<Instant>,
     /// A batch of which only the records before this index are grouped.
     rest: Option<(Batch, usize)>,
     /// The log has no record up to here that was not delivered.
@@ -36,6 +40,7 @@ impl Inbox {
             deliveries: None,
             grouper: Grouper::new(partition, topic),
             most_records,
+            since: None,
             rest: None,
             caught_up: 0,
             out_of_range: None,
@@ -46,7 +51,7 @@ impl Inbox {
     pub(crate) fn close(&mut self) {
         self.deliveries = None;
         let _void = self.grouper.take();
-        (self.rest, self.caught_up, self.out_of_range) = (None, 0, None);
+        (self.since, self.rest, self.caught_up, self.out_of_range) = (None, None, 0, None);
     }
 
     /// From here on, these deliveries.
@@ -112,13 +117,23 @@ impl Inbox {
             self.grouper.push(record);
             done += 1;
         }
+        if self.grouper.records() > 0 {
+            self.since.get_or_insert_with(Instant::now);
+        }
         self.rest = (done < batch.len()).then_some((batch, done));
+    }
+
+    /// From when on the grouped records should be taken: at once if no more will join them. None without records.
+    pub(crate) fn ripe_at(&self, linger: Duration) -> Option<Instant> {
+        let since = self.since?;
+        Some(if self.has_room() { since + linger } else { since })
     }
 
     /// Records, if there are any, and where the log stands after them. Behind the last one there may be offsets that
     /// are no records (transaction markers); if nothing follows, they are taken along.
     pub(crate) fn take(&mut self) -> Option<(Grouped, i64)> {
         let grouped = self.grouper.take()?;
+        self.since = None;
         let to = if self.rest.is_none() { grouped.to.max(self.caught_up) } else { grouped.to };
         Some((grouped, to))
     }
@@ -191,6 +206,32 @@ mod tests {
         inbox.close();
         assert_eq!(inbox.caught_up(), Some(0));
         assert!(!inbox.has_room());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn records_wait_for_company_a_little() {
+        let linger = Duration::from_millis(20);
+        let (to_inbox, deliveries) = mpsc::channel(9);
+        let mut inbox = Inbox::new(0, "t", 4);
+        inbox.open(deliveries);
+        assert_eq!(inbox.ripe_at(linger), None);
+        let now = Instant::now();
+        to_inbox.try_send(batch(0..1)).unwrap();
+        inbox.fill();
+        assert_eq!(inbox.ripe_at(linger), Some(now + linger));
+        tokio::time::advance(linger / 2).await;
+        to_inbox.try_send(batch(1..2)).unwrap();
+        inbox.fill();
+        assert_eq!(inbox.ripe_at(linger), Some(now + linger), "the first one counts");
+        to_inbox.try_send(batch(2..9)).unwrap();
+        inbox.fill();
+        assert_eq!(inbox.ripe_at(linger), Some(now), "full");
+        assert_eq!(inbox.take().map(|(g, _)| g.records), Some(4));
+        inbox.fill();
+        assert_eq!(inbox.take().map(|(g, _)| g.records), Some(4));
+        drop(to_inbox);
+        inbox.fill();
+        assert_eq!(inbox.ripe_at(linger), Some(Instant::now()), "no more will come");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! CPU time per record of writer, reader and transactor, ours and the broker's.
 //!
-//! `cargo run --release -p onlooker-kafka --example throughput -- [records [writer|reader|transactor]…]`; starts a
-//! broker of its own.
+//! `cargo run --release -p onlooker-kafka --example throughput -- [records [writer|reader|transactor|steady]…]`;
+//! starts a broker of its own.
 
 #![expect(clippy::unwrap_used, reason = "a measurement that fails has nothing to say")]
 
@@ -33,6 +33,13 @@ async fn main() {
         write(&server, &config, &named("writer, 100 a batch, 8 at once"), records, 100, 8).await;
         if wanted("reader") {
             read(&server, &config, &named("reader"), records).await;
+        }
+        if wanted("steady") {
+            for (min_bytes, wait_ms) in [(1, 200), (16 << 10, 20), (64 << 10, 50)] {
+                let config =
+                    KafkaConfig { fetch_min_bytes: min_bytes, fetch_wait_ms: wait_ms, ..config.clone() };
+                steady(&server, &config, &named(&format!("steady, {min_bytes} bytes or {wait_ms} ms"))).await;
+            }
         }
         for size in [200, 1_000, 5_000] {
             if wanted("transactor") {
@@ -124,6 +131,62 @@ async fn read(server: &KafkaServer, config: &KafkaConfig, what: &str, records: u
         }
     }
     meter.unwrap().stop(&format!("{what}, {} a batch, {} bytes", seen / batches, bytes / seen), seen);
+    reader.close(WAIT).await;
+}
+
+/// 5,000 records a second through writer and reader, in batches of 10: what both cost when they are not at their limit,
+/// and how long a record takes from one to the other.
+async fn steady(server: &KafkaServer, config: &KafkaConfig, what: &str) {
+    const BATCH: usize = 10;
+    const ROUNDS: usize = 4_000;
+    let writer = Arc::new(KafkaWriter::open(config).unwrap());
+    let mut reader =
+        KafkaReader::open(config, Topic::Views, &format!("steady-{}", config.fetch_min_bytes)).unwrap();
+    let mut ends = 0;
+    while ends < PARTITIONS {
+        match reader.next(WAIT).await.unwrap() {
+            Some(GroupEvent::Assigned { partitions, .. }) => {
+                for partition in partitions {
+                    let (_, end) = reader.bounds(partition).await.unwrap();
+                    reader.start(partition, end).await.unwrap();
+                }
+            }
+            Some(GroupEvent::CaughtUp { .. }) => ends += 1,
+            _ => {}
+        }
+    }
+    let meter = Meter::start(server);
+    let begun = Instant::now();
+    tokio::spawn(async move {
+        let mut clock = tokio::time::interval(Duration::from_millis(2));
+        for round in 0..ROUNDS {
+            clock.tick().await;
+            let mut batch = OutgoingBatch::default();
+            for n in 0..BATCH {
+                let key = format!("key-{}", round * BATCH + n);
+                let sent = u64::try_from(begun.elapsed().as_micros()).unwrap().to_le_bytes();
+                batch.push(Topic::Views, key.as_bytes(), &[&sent[..], &[7; 126]].concat());
+            }
+            let writer = Arc::clone(&writer);
+            tokio::spawn(async move { writer.append(batch).await.unwrap() });
+        }
+    });
+    let mut times = Vec::new();
+    let mut batches = 0;
+    while times.len() < ROUNDS * BATCH {
+        if let Some(GroupEvent::Records(batch)) = reader.next(WAIT).await.unwrap() {
+            batches += 1;
+            let now = u64::try_from(begun.elapsed().as_micros()).unwrap();
+            times.extend(batch.iter().map(|record| {
+                let sent = record.payload.unwrap().first_chunk().unwrap();
+                Duration::from_micros(now - u64::from_le_bytes(*sent))
+            }));
+        }
+    }
+    times.sort();
+    let (median, p99) = (times[times.len() / 2], times[times.len() * 99 / 100]);
+    let size = times.len() / batches;
+    meter.stop(&format!("{what} ({size} a batch, {:.1} ms, p99 {:.1} ms)", ms(median), ms(p99)), times.len());
     reader.close(WAIT).await;
 }
 

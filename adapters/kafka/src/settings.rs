@@ -110,7 +110,8 @@ pub(crate) fn fetcher(config: &KafkaConfig, committed: bool) -> ClientConfig {
     // Never jump: an offset that is gone is told, with what is missing.
     client.set("auto.offset.reset", "error").set("enable.partition.eof", "true");
     // A partition that is started joins the next request to its broker, so that an idle one must not last long.
-    client.set("fetch.wait.max.ms", "200");
+    client.set("fetch.wait.max.ms", config.fetch_wait_ms.to_string());
+    client.set("fetch.min.bytes", config.fetch_min_bytes.to_string());
     // With the default of 1 s a reader that was full for a moment stands still for that long.
     client.set("fetch.queue.backoff.ms", "5");
     client.set("fetch.error.backoff.ms", "200");

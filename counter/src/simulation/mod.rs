@@ -88,7 +88,7 @@ fn first_violation(broken: Break, seeds: std::ops::Range<u64>) -> Option<(u64, S
 
 /// How many seeds: `SIMULATION_SEEDS`, or enough for a minute's patience.
 fn seeds() -> u64 {
-    std::env::var("SIMULATION_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1000)
+    std::env::var("SIMULATION_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(500)
 }
 
 #[test]

@@ -21,6 +21,9 @@ use tokio::time::{Instant, sleep, timeout};
 const RETRY_BASE: Duration = Duration::from_millis(50);
 const RETRY_CAP: Duration = Duration::from_secs(5);
 
+/// How long a step keeps its turn.
+const TURN: Duration = Duration::from_millis(250);
+
 /// Why a worker ends.
 #[derive(Debug)]
 pub(crate) enum Halt {
@@ -167,8 +170,14 @@ impl<C: CountStore, A: Archive, W: LogWriter> Worker<C, A, W> {
                 let start = Instant::now();
                 let mut applying = std::pin::pin!(async {
                     // Never closed, so there is always a turn to be had.
-                    let _turn = shared.turns.acquire().await;
-                    counts.apply(partition, step).await
+                    let turn = shared.turns.acquire().await;
+                    let mut applying = std::pin::pin!(counts.apply(partition, step));
+                    // One that takes longer waits for a server that is away, perhaps one of many: the others go on.
+                    if let Ok(outcome) = timeout(TURN, &mut applying).await {
+                        return outcome;
+                    }
+                    drop(turn);
+                    applying.await
                 });
                 let outcome = loop {
                     tokio::select! {

@@ -2,6 +2,7 @@
 
 use super::{Halt, Worker, now_ms};
 use crate::config::LostRecords;
+use crate::group::Grouped;
 use crate::metrics::Server;
 use crate::words::{Answer, Work};
 use onlooker_ports::{Archive, CountStore, LogWriter, OutgoingBatch};
@@ -35,23 +36,12 @@ impl<C: CountStore, A: Archive, W: LogWriter> Worker<C, A, W> {
                 }
             }
             self.inbox.fill();
-            if let Some((grouped, to)) = self.inbox.take() {
-                self.unblock();
-                self.last_delivery = now;
-                if !grouped.dead.is_empty() {
-                    if !self.quality.allows(
-                        grouped.records,
-                        &grouped.dead,
-                        self.shared.config.dead_limit_percent,
-                    ) {
-                        return self
-                            .blocked("most records cannot be read: is a newer version of onlooker writing?")
-                            .await;
-                    }
-                    self.bury(&grouped.dead).await?;
-                    grouped.dead_reasons.iter().for_each(|r| self.shared.metrics.dead.get(*r).increment(1));
-                }
-                return self.answer(Answer::Work(Work::Records { grouped, to })).await;
+            let linger = Duration::from_millis(self.shared.config.linger_ms);
+            let ripe_at = self.inbox.ripe_at(linger);
+            if ripe_at.is_some_and(|at| at <= Instant::now())
+                && let Some((grouped, to)) = self.inbox.take()
+            {
+                return self.records(grouped, to).await;
             }
             if !self.inbox.is_open() && self.inbox.out_of_range.is_none() {
                 // Deliveries were ended because this partition kept the others waiting. All that came has been taken.
@@ -72,12 +62,28 @@ impl<C: CountStore, A: Archive, W: LogWriter> Worker<C, A, W> {
                 let work = Work::Nothing { to: 0, as_of_ms: self.as_of_ms };
                 return self.answer(Answer::Work(work)).await;
             }
+            let next = idle_at.min(self.next_wishes).min(self.next_look);
             tokio::select! {
                 () = self.inbox.receive() => {}
-                () = sleep_until(idle_at.min(self.next_wishes).min(self.next_look)) => {}
+                () = sleep_until(ripe_at.unwrap_or(next).min(next)) => {}
                 () = self.shared.shutdown.requested() => return Err(Halt::Stop),
             }
         }
+    }
+
+    async fn records(&mut self, grouped: Grouped, to: i64) -> Result<(), Halt> {
+        self.last_delivery = Instant::now();
+        if !grouped.dead.is_empty() {
+            let limit = self.shared.config.dead_limit_percent;
+            if !self.quality.allows(grouped.records, &grouped.dead, limit) {
+                let reason = "most records cannot be read: is a newer version of onlooker writing?";
+                return self.blocked(reason).await;
+            }
+            self.bury(&grouped.dead).await?;
+            grouped.dead_reasons.iter().for_each(|r| self.shared.metrics.dead.get(*r).increment(1));
+        }
+        self.unblock();
+        self.answer(Answer::Work(Work::Records { grouped, to })).await
     }
 
     async fn wishes(&mut self) -> Result<Option<Answer>, Halt> {

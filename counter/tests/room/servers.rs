@@ -126,6 +126,7 @@ async fn a_store_that_is_away_or_full_is_waited_for() {
 #[tokio::test(start_paused = true)]
 async fn a_slow_partition_does_not_hold_up_the_others() {
     let mut house = House::new();
+    house.config.applies_at_once = 1;
     let counter = house.count(&[0, 1]);
     house.view(0, "a", 1);
     house.view(1, "z", 1);
