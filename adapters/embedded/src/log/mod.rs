@@ -1,0 +1,1 @@
+//! The partitioned log: segments, group commit, groups and their offsets.

@@ -1,0 +1,1 @@
+//! Memory and archive: claims, sketches and numbers.
