@@ -41,6 +41,7 @@ pub struct CounterConfig {
     /// as unreadable. 100 lets everything through.
     pub dead_limit_percent: u8,
     /// The topic's name, for records that are set aside.
+    #[serde(skip)]
     pub source_topic: String,
     /// When a partition has records to read and none came for this long, reading is begun anew; in seconds.
     pub stall_s: u64,

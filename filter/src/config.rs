@@ -25,6 +25,7 @@ pub struct FilterConfig {
     /// as unreadable. 100 lets everything through.
     pub dead_limit_percent: u8,
     /// The name of the topic that is read, for records that are set aside.
+    #[serde(skip)]
     pub source_topic: String,
     /// Time to finish what was begun when shutdown is requested, in milliseconds.
     pub drain_ms: u64,

@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 const WAIT: Duration = Duration::from_millis(100);
 const BATCH_RECORDS: usize = 5_000;
 
-/// Reads `views.counted` from a time on, of all partitions, without belonging to a group.
+/// Reads a topic from a time on, of all partitions, without belonging to a group.
 ///
 /// Makes its clients when it is asked and drops them afterwards: it is needed only after Redis lost its data.
 pub struct KafkaHistory {
@@ -28,9 +28,14 @@ pub struct KafkaHistory {
 }
 
 impl KafkaHistory {
-    /// Takes note of the configuration; connects nowhere yet.
+    /// Of `views.counted`. Takes note of the configuration; connects nowhere yet.
     pub fn new(config: &KafkaConfig) -> Self {
-        Self { config: config.clone(), topic: config.topics.get(Topic::Counted).to_owned() }
+        Self::of(config, Topic::Counted)
+    }
+
+    /// Likewise, of another topic.
+    pub fn of(config: &KafkaConfig, topic: Topic) -> Self {
+        Self { config: config.clone(), topic: config.topics.get(topic).to_owned() }
     }
 
     async fn blocking<T: Send + 'static>(

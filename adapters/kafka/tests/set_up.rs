@@ -7,7 +7,7 @@ mod support;
 use onlooker_kafka::KafkaReader;
 use onlooker_kafka::admin::{Drift, WantedTopic, apply_topics, commit_start, group_positions, topic_id};
 use onlooker_ports::conformance::log::LogUnderTest;
-use onlooker_ports::{GroupEvent, GroupReader, LogWriter, OutgoingBatch, PortError, Topic};
+use onlooker_ports::{GroupEvent, GroupReader, LogWriter, OutgoingBatch, PortError, Position, Topic};
 use onlooker_testkit::{shared, wait_until_async};
 use rdkafka::admin::{AdminClient, AdminOptions};
 use rdkafka::client::DefaultClientContext;
@@ -65,16 +65,20 @@ async fn more_copies_than_brokers_are_refused_by_name() {
 async fn start_is_committed_once() {
     let log = KafkaLog::create(config(&shared::kafka().bootstrap()), 3, 1).await;
     let group = format!("{}-start", log.config.topics.views);
-    assert_eq!(commit_start(&log.config, Topic::Views, &group).await.unwrap(), [0, 1, 2]);
-    assert_eq!(commit_start(&log.config, Topic::Views, &group).await.unwrap(), Vec::<i32>::new());
+    let from = [Position { partition: 1, offset: 7, note: "noted".into() }];
+    let begun = commit_start(&log.config, Topic::Views, &group, &from).await.unwrap();
+    assert_eq!(begun.iter().map(|p| (p.partition, p.offset)).collect::<Vec<_>>(), [(0, 0), (1, 7), (2, 0)]);
+    assert_eq!(commit_start(&log.config, Topic::Views, &group, &from).await.unwrap(), []);
     let writer = log.writer().await;
     let mut batch = OutgoingBatch::default();
     (0..30).for_each(|n| batch.push(Topic::Views, format!("{n}").as_bytes(), b"v"));
     writer.append(batch).await.unwrap();
     let positions = group_positions(&log.config, Topic::Views, &group).await.unwrap();
     assert_eq!(positions.iter().map(|p| p.partition).collect::<Vec<_>>(), [0, 1, 2]);
-    assert!(positions.iter().all(|p| p.committed == Some(0) && p.earliest == 0));
-    assert_eq!(positions.iter().map(|p| p.lag()).sum::<i64>(), 30);
+    assert_eq!(positions.iter().map(|p| p.committed).collect::<Vec<_>>(), [Some(0), Some(7), Some(0)]);
+    assert!(positions.iter().all(|p| p.earliest == 0));
+    assert_eq!(positions.iter().map(|p| p.end).sum::<i64>(), 30);
+    assert!(positions.iter().all(|p| p.lag() == (p.end - p.committed.unwrap()).max(0)));
     // Members see it, and a group that has members is left alone.
     let mut reader = log.reader(Topic::Views, "start").await;
     loop {
@@ -83,7 +87,8 @@ async fn start_is_committed_once() {
         }
     }
     assert_eq!(reader.committed(2).await.unwrap().map(|c| c.offset), Some(0));
-    assert_eq!(commit_start(&log.config, Topic::Views, &group).await.unwrap(), Vec::<i32>::new());
+    assert_eq!(reader.committed(1).await.unwrap().map(|c| (c.offset, c.note)), Some((7, "noted".into())));
+    assert_eq!(commit_start(&log.config, Topic::Views, &group, &from).await.unwrap(), []);
 }
 
 #[tokio::test(flavor = "multi_thread")]

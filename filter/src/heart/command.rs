@@ -139,8 +139,8 @@ causes! {
 pub enum Refusal {
     /// Starting from 0 or from the end would count views twice or never.
     #[error(
-        "the group has no committed offset: `onlooker topics apply` sets it, once; if it was set before, the group \
-         has expired, and the offset up to which verdicts were written has to be committed by hand"
+        "the group has no committed offset: `onlooker topics apply --start-groups` finds out where views were judged \
+         up to, and commits it"
     )]
     NoCommittedOffset,
     /// The group's offset was moved back.

@@ -18,6 +18,7 @@ pub(crate) mod sim;
 
 pub use command::{Cause, Command, CommitEnd, Notice, Refusal, Tally};
 pub use machine::Machine;
+pub use note::Note;
 pub use rebuild::{Job, Part, Rebuild, Verdicts};
 
 use crate::config::{FilterConfig, Sites};

@@ -4,19 +4,21 @@ use super::Settings;
 
 /// The running maximum of the append-time slice below an offset, with the length of a slice in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Note {
-    pub(crate) slice: i64,
-    pub(crate) slice_s: u32,
+pub struct Note {
+    /// The slice: append time divided by the length.
+    pub slice: i64,
+    /// The length, in seconds.
+    pub slice_s: u32,
 }
 
 impl Note {
     /// `SLICE/SECONDS`.
-    pub(crate) fn write(self) -> String {
+    pub fn write(self) -> String {
         format!("{}/{}", self.slice, self.slice_s)
     }
 
     /// None: not written by a filter.
-    pub(crate) fn read(text: &str) -> Option<Self> {
+    pub fn read(text: &str) -> Option<Self> {
         let (slice, slice_s) = text.split_once('/')?;
         let note = Self { slice: slice.parse().ok()?, slice_s: slice_s.parse().ok()? };
         (note.slice_s > 0).then_some(note)
@@ -24,7 +26,12 @@ impl Note {
 
     /// The last slice of the configured length that begins within this one. The same for a slice that stays as it is.
     pub(crate) fn slice_now(self, settings: &Settings) -> i64 {
-        let length = i64::from(settings.config.slice_s.max(1));
+        self.in_slices_of(settings.config.slice_s)
+    }
+
+    /// The last slice of that length, in seconds, that begins within this one.
+    pub fn in_slices_of(self, slice_s: u32) -> i64 {
+        let length = i64::from(slice_s.max(1));
         if i64::from(self.slice_s) == length {
             return self.slice;
         }

@@ -1,5 +1,6 @@
 //! Which server stands behind which port. The only place that names a backend.
 
+mod judged;
 mod ports;
 mod setup;
 

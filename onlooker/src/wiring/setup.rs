@@ -1,9 +1,10 @@
 //! Topics and tables: created and checked, as often as one likes.
 
+use super::judged::judged_up_to;
 use crate::config::Config;
 use anyhow::{Context, Result, bail};
 use onlooker_kafka::admin::{WantedTopic, apply_topics, commit_start, topic_id};
-use onlooker_ports::{PortError, Topic};
+use onlooker_ports::{PortError, Position, Topic};
 use onlooker_scylla::ScyllaArchive;
 use onlooker_stage::Backoff;
 use std::time::{Duration, Instant};
@@ -25,8 +26,8 @@ enum TopicsCommand {
         /// Put settings right that can be changed without moving data
         #[arg(long)]
         fix: bool,
-        /// Let the groups begin at offset 0 where they have no committed offset, on topics that existed before. A group
-        /// that lost its offsets would count again what it had counted
+        /// Let the filters begin where they have no committed offset although the topic existed before: behind the last
+        /// view of each partition that has a verdict in the log, which is read for it
         #[arg(long)]
         start_groups: bool,
     },
@@ -64,16 +65,17 @@ pub(crate) async fn topics(args: TopicsArgs, config: &Config) -> Result<()> {
             differs |= !drift.fixed;
         }
     }
-    let groups =
-        [(Topic::Views, &config.kafka.groups.filter), (Topic::Counted, &config.kafka.groups.counter)];
-    for (topic, group) in groups {
-        let name = config.kafka.topics.get(topic);
-        let created = reports.iter().any(|r| r.name == name && r.created);
-        if created || start_groups {
-            let begun = start_group(config, topic, group)
-                .await
-                .with_context(|| format!("group {group} could not be started; stop its members first"))?;
-            println!("group {group}: {} partitions of {name} begin at offset 0", begun.len());
+    // The counters' group needs no start: where they begin is what the archive says.
+    let views = config.kafka.topics.get(Topic::Views);
+    let created = reports.iter().any(|r| r.name == views && r.created);
+    if created || start_groups {
+        let group = &config.kafka.groups.filter;
+        let judged = if created { Vec::new() } else { judged_up_to(config).await? };
+        let begun = start_group(config, group, &judged)
+            .await
+            .with_context(|| format!("group {group} could not be started; stop its members first"))?;
+        for Position { partition, offset, .. } in begun {
+            println!("group {group}: partition {partition} of {views} begins at offset {offset}");
         }
     }
     if differs {
@@ -83,11 +85,11 @@ pub(crate) async fn topics(args: TopicsArgs, config: &Config) -> Result<()> {
 }
 
 /// A cluster that is new makes its own topics for groups and transactions first, and refuses for some seconds.
-async fn start_group(config: &Config, topic: Topic, group: &str) -> Result<Vec<i32>, PortError> {
+async fn start_group(config: &Config, group: &str, from: &[Position]) -> Result<Vec<Position>, PortError> {
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
     let begun = Instant::now();
     loop {
-        match commit_start(&config.kafka, topic, group).await {
+        match commit_start(&config.kafka, Topic::Views, group, from).await {
             Err(error) if error.is_transient() && begun.elapsed() < PATIENCE => {
                 tokio::time::sleep(backoff.next_delay()).await;
             }

@@ -13,33 +13,40 @@ use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::{Offset, TopicPartitionList};
 use std::time::{Duration, Instant};
 
-/// Commits offset 0 for each partition of the topic that the group has no commit for, so that the group can start:
-/// readers treat a missing commit as an error, since an expired group would otherwise count everything again. Call it
-/// when the topic was just created, or because an operator says so. Returns the partitions.
+/// Commits an offset for each partition of the topic that the group has no commit for, so that the group can start:
+/// readers treat a missing commit as an error, since an expired group would otherwise count everything again. `from` says
+/// which; 0 for partitions that it does not name. Call it when the topic was just created, or because an operator says
+/// so. Returns what was committed, by partition.
 ///
 /// # Errors
 /// Kafka cannot be reached or refuses us, or the group has members.
-pub async fn commit_start(config: &KafkaConfig, topic: Topic, group: &str) -> Result<Vec<i32>, PortError> {
+pub async fn commit_start(
+    config: &KafkaConfig,
+    topic: Topic,
+    group: &str,
+    from: &[Position],
+) -> Result<Vec<Position>, PortError> {
     let name = config.topics.get(topic).to_owned();
+    let from = from.to_vec();
     let (config, group) = (config.clone(), group.to_owned());
     blocking(move || {
         let member = Observer::new(&config, &group)?;
-        let missing: Vec<i32> = patiently(member.wait, || member.committed(&name))?
+        let start = |partition| {
+            let named = from.iter().find(|position| position.partition == partition).cloned();
+            named.unwrap_or_else(|| Position { partition, offset: 0, note: String::new() })
+        };
+        let missing: Vec<Position> = patiently(member.wait, || member.committed(&name))?
             .into_iter()
             .filter(|(_, offset)| offset.is_none())
-            .map(|(partition, _)| partition)
+            .map(|(partition, _)| start(partition))
             .collect();
         if missing.is_empty() {
             return Ok(missing);
         }
-        let positions: Vec<Position> = missing
-            .iter()
-            .map(|partition| Position { partition: *partition, offset: 0, note: String::new() })
-            .collect();
-        let list = list_of(&name, &positions)?;
+        let list = list_of(&name, &missing)?;
         patiently(member.wait, || {
             let done = member.consumer.commit(&list, CommitMode::Sync);
-            done.map_err(|error| from_kafka(&error, "committing offset 0"))
+            done.map_err(|error| from_kafka(&error, "committing where the group begins"))
         })?;
         Ok(missing)
     })
