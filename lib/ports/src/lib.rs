@@ -16,7 +16,7 @@ pub use counts::{
 pub use dedup::{Applied, Claim, ClaimOutcome, DedupStore, InstallOutcome, Lookup, Remembered};
 pub use log::{
     Batch, BatchBuilder, CommitError, Committed, GroupEvent, GroupReader, LogWriter, OutgoingBatch,
-    OutgoingRef, Position, RecordRef, Topic, Transactor, VerdictHistory,
+    OutgoingRef, Position, RecordRef, SharedBatchBuilder, Topic, Transactor, VerdictHistory,
 };
 pub use secret::Secret;
 

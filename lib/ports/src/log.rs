@@ -33,48 +33,111 @@ pub struct RecordRef<'a> {
     pub payload: Option<&'a [u8]>,
 }
 
-#[derive(Debug, Clone)]
+/// Where a record stands in the arena: the value follows the key.
+#[derive(Debug, Clone, Copy)]
 struct Entry {
     offset: i64,
     append_ms: i64,
-    key: Option<Range<usize>>,
-    payload: Option<Range<usize>>,
+    start: usize,
+    key_len: u32,
+    payload_len: u32,
 }
+
+/// The length of what is not there.
+const ABSENT: u32 = u32::MAX;
 
 /// Consecutive records of one partition, in one allocation.
 #[derive(Debug, Clone)]
 pub struct Batch {
     /// The partition that all records stand in.
     pub partition: i32,
+    arena: Bytes,
+    bytes: usize,
+    entries: Vec<Entry>,
+}
+
+/// Fills a `Batch` by copying.
+#[derive(Debug)]
+pub struct BatchBuilder {
+    partition: i32,
     arena: Vec<u8>,
     entries: Vec<Entry>,
 }
 
-/// Fills a `Batch`.
-#[derive(Debug)]
-pub struct BatchBuilder(Batch);
-
 impl BatchBuilder {
     /// An empty batch of this partition.
     pub fn new(partition: i32) -> Self {
-        Self(Batch { partition, arena: Vec::new(), entries: Vec::new() })
+        Self { partition, arena: Vec::new(), entries: Vec::new() }
     }
 
     /// Appends a record; offsets must rise.
     pub fn push(&mut self, offset: i64, append_ms: i64, key: Option<&[u8]>, payload: Option<&[u8]>) {
-        let arena = &mut self.0.arena;
-        let mut put = |bytes: &[u8]| {
-            let start = arena.len();
-            arena.extend_from_slice(bytes);
-            start..arena.len()
+        let start = self.arena.len();
+        let mut put = |part: Option<&[u8]>| {
+            let Some(bytes) = part else { return ABSENT };
+            self.arena.extend_from_slice(bytes);
+            length(bytes)
         };
-        let (key, payload) = (key.map(&mut put), payload.map(&mut put));
-        self.0.entries.push(Entry { offset, append_ms, key, payload });
+        let (key_len, payload_len) = (put(key), put(payload));
+        self.entries.push(Entry { offset, append_ms, start, key_len, payload_len });
     }
 
     /// The partition.
     pub fn partition(&self) -> i32 {
-        self.0.partition
+        self.partition
+    }
+
+    /// Records so far.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// True without records.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Bytes of keys and values so far.
+    pub fn bytes(&self) -> usize {
+        self.arena.len()
+    }
+
+    /// The batch.
+    pub fn build(self) -> Batch {
+        let bytes = self.arena.len();
+        Batch { partition: self.partition, arena: self.arena.into(), bytes, entries: self.entries }
+    }
+}
+
+/// Fills a `Batch` with records that lie in a shared buffer already, each value right behind its key. Copies nothing;
+/// the batch keeps the whole buffer alive.
+#[derive(Debug)]
+pub struct SharedBatchBuilder(Batch);
+
+impl SharedBatchBuilder {
+    /// An empty batch over `arena`, with room for so many records.
+    pub fn new(partition: i32, arena: Bytes, records: usize) -> Self {
+        Self(Batch { partition, arena, bytes: 0, entries: Vec::with_capacity(records) })
+    }
+
+    /// Appends the record whose key begins at `start`; offsets must rise. False, and nothing is appended, if it does
+    /// not lie within the buffer.
+    pub fn push(
+        &mut self,
+        offset: i64,
+        append_ms: i64,
+        start: usize,
+        key_len: Option<u32>,
+        payload_len: Option<u32>,
+    ) -> bool {
+        let bytes = key_len.unwrap_or(0) as usize + payload_len.unwrap_or(0) as usize;
+        let within = start.checked_add(bytes).is_some_and(|end| end <= self.0.arena.len());
+        if within {
+            self.0.bytes += bytes;
+            let (key_len, payload_len) = (key_len.unwrap_or(ABSENT), payload_len.unwrap_or(ABSENT));
+            self.0.entries.push(Entry { offset, append_ms, start, key_len, payload_len });
+        }
+        within
     }
 
     /// Records so far.
@@ -87,15 +150,15 @@ impl BatchBuilder {
         self.0.entries.is_empty()
     }
 
-    /// Bytes of keys and values so far.
-    pub fn bytes(&self) -> usize {
-        self.0.arena.len()
-    }
-
     /// The batch.
     pub fn build(self) -> Batch {
         self.0
     }
+}
+
+/// A record is bounded by what one message of a log may hold, far below 4 GiB.
+fn length(bytes: &[u8]) -> u32 {
+    u32::try_from(bytes.len()).ok().filter(|length| *length != ABSENT).expect("a record has less than 4 GiB")
 }
 
 impl Batch {
@@ -111,7 +174,7 @@ impl Batch {
 
     /// Bytes of keys and values.
     pub fn bytes(&self) -> usize {
-        self.arena.len()
+        self.bytes
     }
 
     /// The position after this batch: one more than the last record's offset. None for an empty batch.
@@ -130,11 +193,13 @@ impl Batch {
     }
 
     fn record(&self, entry: &Entry) -> RecordRef<'_> {
+        let middle = entry.start + if entry.key_len == ABSENT { 0 } else { entry.key_len as usize };
         RecordRef {
             offset: entry.offset,
             append_ms: entry.append_ms,
-            key: entry.key.clone().map(|r| &self.arena[r]),
-            payload: entry.payload.clone().map(|r| &self.arena[r]),
+            key: (entry.key_len != ABSENT).then(|| &self.arena[entry.start..middle]),
+            payload: (entry.payload_len != ABSENT)
+                .then(|| &self.arena[middle..middle + entry.payload_len as usize]),
         }
     }
 }
