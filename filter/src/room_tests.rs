@@ -232,7 +232,7 @@ async fn a_group_without_offsets_is_refused_by_name_until_somebody_sets_them() {
     until("the refusal", || room.reasons().iter().any(|r| r.starts_with("partition 0"))).await;
     let reasons = room.reasons();
     assert!(reasons[0].starts_with("partition 0: the group has no committed offset"), "{reasons:?}");
-    assert!(reasons[0].contains("`onlooker topics apply`"), "{reasons:?}");
+    assert!(reasons[0].contains("`onlooker topics apply --start-groups`"), "{reasons:?}");
     assert!(room.shows("filter_refused_partitions 1"));
     servers.state().committed.insert(0, Committed { offset: 0, note: String::new() });
     until("the end", || judged(&servers)).await;
