@@ -1,6 +1,8 @@
 //! What the rooms keep, for one process with one folder: the filter's claims and the counters in memory, the archive on
 //! disk.
 
+mod dedup;
 mod folder;
 
+pub use dedup::MemoryDedup;
 pub use folder::{FORMAT_VERSION, Folder, FolderError};
