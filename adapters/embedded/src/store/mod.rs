@@ -1,8 +1,10 @@
 //! What the rooms keep, for one process with one folder: the filter's claims and the counters in memory, the archive on
 //! disk.
 
+mod archive;
 mod dedup;
 mod folder;
 
+pub use archive::RedbArchive;
 pub use dedup::MemoryDedup;
 pub use folder::{FORMAT_VERSION, Folder, FolderError};
