@@ -32,6 +32,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const VIEWS: &str = "/v1/views";
 const PIXEL: &str = "/v1/view.gif";
 
+/// Whether the path is one of the collector's.
+pub(crate) fn serves(path: &str) -> bool {
+    path == VIEWS || path == PIXEL
+}
+
 /// Everything a request needs.
 #[derive(Debug)]
 pub(crate) struct Door<L> {

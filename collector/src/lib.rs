@@ -23,7 +23,11 @@ mod view;
 pub use config::{CollectorConfig, ConfigError, IdentityConfig, SiteConfig};
 pub use onlooker_event::ItemMode;
 
+use axum::body::Body;
+use axum::http::{Request, Response};
 use door::Door;
+use futures::future::BoxFuture;
+use hyper::body::Incoming;
 use onlooker_ports::LogWriter;
 use onlooker_stage::http::{HttpConfig, serve_with};
 use onlooker_stage::{Component, Health, Shutdown};
@@ -38,6 +42,10 @@ const WATCH: Duration = Duration::from_millis(500);
 /// What the log gets to finish in, even if the requests took all the time that there was.
 const LAST_FLUSH: Duration = Duration::from_secs(1);
 
+/// Answers requests whose paths are not the collector's.
+pub type Neighbour =
+    Arc<dyn Fn(Request<Incoming>, SocketAddr) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
+
 /// Serves until shutdown is requested, then drains: no new connections, requests in flight answered, the log flushed.
 /// Its metrics are registered with the recorder that is current at the call.
 ///
@@ -50,6 +58,21 @@ pub fn run<L: LogWriter>(
     health: Health,
     shutdown: Shutdown,
 ) -> impl Future<Output = Result<(), ConfigError>> + Send {
+    run_beside(config, log, listener, health, shutdown, None)
+}
+
+/// [`run`], with somebody else behind the same listener.
+///
+/// # Errors
+/// The first of [`CollectorConfig::faults`], before anything is served.
+pub fn run_beside<L: LogWriter>(
+    config: CollectorConfig,
+    log: L,
+    listener: TcpListener,
+    health: Health,
+    shutdown: Shutdown,
+    neighbour: Option<Neighbour>,
+) -> impl Future<Output = Result<(), ConfigError>> + Send {
     let (drain, lame_duck) = (config.drain, config.lame_duck);
     let http = HttpConfig {
         max_connections: config.max_connections,
@@ -61,9 +84,15 @@ pub fn run<L: LogWriter>(
         let door = Arc::new(door);
         let handler = {
             let door = Arc::clone(&door);
-            move |request, peer: SocketAddr| {
+            move |request: Request<Incoming>, peer: SocketAddr| {
                 let door = Arc::clone(&door);
-                async move { Ok(door.answer(request, peer.ip()).await) }
+                let other = neighbour.clone().filter(|_| !door::serves(request.uri().path()));
+                async move {
+                    Ok(match other {
+                        Some(other) => other(request, peer).await,
+                        None => door.answer(request, peer.ip()).await,
+                    })
+                }
             }
         };
         (door, serve_with(listener, handler, http, shutdown.clone()))

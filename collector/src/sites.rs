@@ -101,6 +101,14 @@ impl Sites {
         self.by_name.get(name).map(|i| &self.all[*i])
     }
 
+    /// The only site, for views that name none; none if there are several, or if pages have to send its key.
+    pub(crate) fn only(&self) -> Option<&Site> {
+        match self.all.as_slice() {
+            [site] if site.config.key.is_none() => Some(site),
+            _ => None,
+        }
+    }
+
     pub(crate) fn by_key(&self, key: &str) -> Option<&Site> {
         self.by_key.get(key).map(|i| &self.all[*i])
     }

@@ -115,7 +115,7 @@ impl Maker<'_> {
         Ok((view.view_id, facts))
     }
 
-    /// The site by name, by key, or by the token.
+    /// The site by name, by key, or by the token; or the only one.
     fn site(&self, fields: &Fields<'_>) -> Result<&Site, ErrorDetail> {
         let (name, key) = (fields.site.text("site")?, fields.key.text("key")?);
         let by_name = match name {
@@ -140,6 +140,7 @@ impl Maker<'_> {
         let site = by_name
             .or(by_key)
             .or(self.origin.trusted)
+            .or_else(|| self.sites.only())
             .ok_or_else(|| missing("site", "a view needs its site"))?;
         if self.origin.trusted.is_some_and(|trusted| trusted.id != site.id) {
             return Err(ErrorDetail::new("wrong_site", "the token is another site's").field("site"));

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::Semaphore;
 
-const PATH: &str = "/v1/counts";
+pub(crate) const PATH: &str = "/v1/counts";
 
 /// Day sketches that a request fetches at once: at most 3 MB.
 const DAYS_AT_ONCE: usize = 256;

@@ -11,7 +11,10 @@ mod reads;
 
 pub use config::{ConfigError, CountsApiConfig, SiteConfig};
 
+use axum::body::Body;
+use axum::http::{Request, Response};
 use door::Door;
+use hyper::body::Incoming;
 use onlooker_ports::CountReader;
 use onlooker_stage::http::{HttpConfig, serve_with};
 use onlooker_stage::{Component, Health, Shutdown};
@@ -33,27 +36,67 @@ pub async fn run<R: CountReader>(
     health: Health,
     shutdown: Shutdown,
 ) -> Result<(), ConfigError> {
-    if let Some(fault) = config.faults().into_iter().next() {
-        return Err(fault);
-    }
     let http = HttpConfig {
         max_connections: config.max_connections,
         lame_duck: config.lame_duck,
         drain_deadline: config.drain,
         ..HttpConfig::named("counts_api")
     };
-    let door = Arc::new(Door::new(config, reader));
-    let watch = tokio::spawn(watch(Arc::clone(&door), health.component("counts_api.counters")));
+    let window = Window::open(config, reader, &health)?;
     let handler = move |request, _peer| {
-        let door = Arc::clone(&door);
-        async move { Ok(door.answer(request).await) }
+        let window = window.clone();
+        async move { Ok(window.answer(request).await) }
     };
     let drained = serve_with(listener, handler, http, shutdown).await;
-    watch.abort();
     if drained.aborted > 0 {
         tracing::warn!(requests = drained.aborted, "requests were cut at the end of the drain");
     }
     Ok(())
+}
+
+/// The room without a listener, for a server that has other paths besides.
+pub struct Window<R: CountReader> {
+    door: Arc<Door<R>>,
+    _watch: Arc<AbortOnDrop>,
+}
+
+impl<R: CountReader> Clone for Window<R> {
+    fn clone(&self) -> Self {
+        Self { door: Arc::clone(&self.door), _watch: Arc::clone(&self._watch) }
+    }
+}
+
+struct AbortOnDrop(tokio::task::AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl<R: CountReader> Window<R> {
+    /// Starts to watch the counters. Metrics are registered with the recorder that is current.
+    ///
+    /// # Errors
+    /// The first of [`CountsApiConfig::faults`].
+    pub fn open(config: CountsApiConfig, reader: R, health: &Health) -> Result<Self, ConfigError> {
+        if let Some(fault) = config.faults().into_iter().next() {
+            return Err(fault);
+        }
+        let door = Arc::new(Door::new(config, reader));
+        let watch = tokio::spawn(watch(Arc::clone(&door), health.component("counts_api.counters")));
+        Ok(Self { door, _watch: Arc::new(AbortOnDrop(watch.abort_handle())) })
+    }
+
+    /// Whether the path is one of this room's.
+    pub fn serves(path: &str) -> bool {
+        path == door::PATH
+    }
+
+    /// Answers one request. Other paths are 404.
+    pub async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        self.door.answer(request).await
+    }
 }
 
 /// Readiness follows the counters: without them there is nothing to answer with.

@@ -45,6 +45,13 @@ fn missing(field: &'static str) -> ApiError {
     refused(ErrorDetail::new("missing_field", "this field has to be there").field(field))
 }
 
+/// The only site, for questions that name none.
+fn only(config: &CountsApiConfig) -> Option<&str> {
+    let mut names = config.sites.keys();
+    let first = names.next()?;
+    names.next().is_none().then_some(first.as_str())
+}
+
 /// Reads the query of a GET: `site=…&item=…&item=…&from=…&to=…`.
 pub(crate) fn from_url(query: &str, config: &CountsApiConfig) -> Result<Query, ApiError> {
     let (mut site, mut from, mut to) = (None, None, None);
@@ -75,9 +82,9 @@ pub(crate) fn from_url(query: &str, config: &CountsApiConfig) -> Result<Query, A
         };
         *slot = Some(decode(value).ok_or_else(|| refused(ErrorDetail::new("malformed", "is not UTF-8")))?);
     }
-    let site = site.ok_or_else(|| missing("site"))?;
+    let site = site.as_deref().or_else(|| only(config)).ok_or_else(|| missing("site"))?;
     let items = items.into_iter().map(Given::Text);
-    check("item", &site, items.collect(), from.as_deref(), to.as_deref(), config)
+    check("item", site, items.collect(), from.as_deref(), to.as_deref(), config)
 }
 
 fn not_text(field: &str, at: usize) -> ApiError {
@@ -108,9 +115,9 @@ pub(crate) fn from_json(body: &[u8], config: &CountsApiConfig) -> Result<Query, 
         // The words are the parser's own and name fields, not what stood in them.
         refused(ErrorDetail::new("malformed", format!("the body is not the expected JSON: {error}")))
     })?;
-    let site = body.site.ok_or_else(|| missing("site"))?;
+    let site = body.site.as_deref().or_else(|| only(config)).ok_or_else(|| missing("site"))?;
     let items = body.items.ok_or_else(|| missing("items"))?;
-    check("items", &site, items, body.from.as_deref(), body.to.as_deref(), config)
+    check("items", site, items, body.from.as_deref(), body.to.as_deref(), config)
 }
 
 /// An item's id as it was given.
@@ -312,6 +319,17 @@ mod tests {
         };
         let field = detail.field.clone().unwrap_or_default().into_owned();
         (detail.code, field, fact(&detail.limit), fact(&detail.got))
+    }
+
+    #[test]
+    fn the_only_site_need_not_be_named() {
+        let mut config = CountsApiConfig::default();
+        assert_eq!(refusal(from_url("item=a", &config)).1, "site");
+        config.sites.insert("blog".into(), crate::SiteConfig::default());
+        assert_eq!(from_url("item=a", &config).unwrap().site.as_str(), "blog");
+        assert_eq!(from_json(br#"{"items":["a"]}"#, &config).unwrap().site.as_str(), "blog");
+        config.sites.insert("shop".into(), crate::SiteConfig::default());
+        assert_eq!(refusal(from_url("item=a", &config)).1, "site");
     }
 
     #[test]

@@ -117,6 +117,21 @@ async fn a_public_key_is_asked_for_where_one_is_configured() {
 }
 
 #[tokio::test]
+async fn the_only_site_need_not_be_named() {
+    let mut one = config();
+    one.sites.retain(|name, _| name == "blog");
+    let server = start(one).await;
+    server.post(r#"{"item":"a"}"#).await.expect(202);
+    assert_eq!(server.log.one().site.as_str(), "blog");
+    assert_eq!(server.post(r#"{"site":"nowhere","item":"a"}"#).await.expect(400).code(), "unknown_site");
+    // A key is no name: it stays asked for.
+    let mut one = config();
+    one.sites.retain(|name, _| name == "shop");
+    let server = start(one).await;
+    assert_eq!(server.post(r#"{"item":"a"}"#).await.expect(400).code(), "missing_field");
+}
+
+#[tokio::test]
 async fn what_is_fetched_ahead_is_marked_and_the_view_that_follows_is_not() {
     let server = start(config()).await;
     for (name, value) in [
