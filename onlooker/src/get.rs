@@ -48,7 +48,7 @@ struct Count {
 const BATCH: usize = 1000;
 
 pub(crate) async fn run(args: GetArgs) -> Result<()> {
-    let http = reqwest::Client::builder().timeout(Duration::from_secs(30)).build()?;
+    let http = crate::http::client(Duration::from_secs(30))?;
     let url = format!("{}/v1/counts", args.counts.trim_end_matches('/'));
     let mut rows = Vec::new();
     for items in args.items.chunks(BATCH) {

@@ -4,6 +4,7 @@
 mod cli;
 mod config;
 mod get;
+mod http;
 mod import;
 mod roles;
 mod wiring;

@@ -142,6 +142,7 @@ impl Api {
         let (stop, shutdown) = channel();
         let room = run(config, counters.clone(), listener, health.clone(), shutdown);
         let running = tokio::spawn(async move { room.await.unwrap() });
+        let _ = rustls::crypto::ring::default_provider().install_default();
         Self { url, http: reqwest::Client::new(), counters, health, stop, running }
     }
 

@@ -45,7 +45,7 @@ pub(super) struct Sender {
 
 impl Sender {
     pub(super) fn new(collector: &str, token: &str) -> Result<Self> {
-        let http = reqwest::Client::builder().timeout(Duration::from_secs(60)).build()?;
+        let http = crate::http::client(Duration::from_secs(60))?;
         let url = format!("{}/v1/views", collector.trim_end_matches('/'));
         Ok(Self { http, url, token: token.to_owned() })
     }

@@ -32,6 +32,15 @@ pub(super) async fn judged_up_to(config: &Config) -> Result<Vec<Position>> {
     let positions = group_positions(&config.kafka, Topic::Views, &config.kafka.groups.filter).await?;
     for position in &positions {
         let next = judged.get(&position.partition).map_or(0, |j: &Judged| j.next);
+        if next > position.end {
+            bail!(
+                "partition {} of {} ends at offset {}, and the log has verdicts up to {next}: the topic was made anew, \
+                 which is another log generation",
+                position.partition,
+                config.kafka.topics.get(Topic::Views),
+                position.end,
+            );
+        }
         if position.committed.is_none() && next < position.earliest {
             bail!(
                 "partition {} of {}: its views begin at offset {}, and the log has no verdict on one from {next} on: \

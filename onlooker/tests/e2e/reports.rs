@@ -46,6 +46,7 @@ fn milliseconds_ago(seconds: i64) -> i64 {
 async fn what_is_fetched_ahead_counts_once_somebody_looks() {
     let system = System::start(Wishes::default());
     let _roles = [system.role("collector"), system.role("filter")];
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let browser = reqwest::Client::builder().user_agent("a browser").build().unwrap();
     let pixel = |item: &str| format!("{}/v1/view.gif?site=blog&item={item}", system.collector_url());
     let ahead = [

@@ -16,6 +16,7 @@ pub(crate) fn view(item: &str, viewer: &str) -> Value {
 
 impl Http {
     pub(crate) fn new(collector: String, counts: String) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
         Self { client: reqwest::Client::new(), collector, counts }
     }
 
