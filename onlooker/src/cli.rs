@@ -1,8 +1,11 @@
 //! The command line.
 
 use crate::config::{Config, Layers, masked};
+#[cfg(feature = "cluster")]
 use crate::roles::{self, Role};
-use crate::{get, import, wiring};
+#[cfg(feature = "cluster")]
+use crate::wiring::cluster;
+use crate::{get, import};
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -32,18 +35,25 @@ struct Configuration {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    #[cfg(feature = "cluster")]
     /// Takes views in over HTTP and appends them to the log
     Collector,
+    #[cfg(feature = "cluster")]
     /// Judges every view once
     Filter,
+    #[cfg(feature = "cluster")]
     /// Adds counted views to sketches and numbers
     Counter,
+    #[cfg(feature = "cluster")]
     /// Copies what changed into the archive
     Flusher,
+    #[cfg(feature = "cluster")]
     /// Serves counts over HTTP
     CountsApi,
-    Topics(wiring::TopicsArgs),
-    Schema(wiring::SchemaArgs),
+    #[cfg(feature = "cluster")]
+    Topics(cluster::TopicsArgs),
+    #[cfg(feature = "cluster")]
+    Schema(cluster::SchemaArgs),
     /// Shows or checks the configuration
     Config {
         #[command(subcommand)]
@@ -86,19 +96,25 @@ fn fail(error: &anyhow::Error) -> ExitCode {
 }
 
 async fn run(cli: Cli, env: &[(String, String)]) -> Result<()> {
-    let role = match cli.command {
-        Command::Import(args) => return import::run(args, env).await,
-        Command::Get(args) => return get::run(args).await,
-        Command::Config { command } => return show(command, &cli.configuration, env),
-        Command::Topics(args) => return wiring::topics(args, &load(&cli.configuration, env)?).await,
-        Command::Schema(args) => return wiring::schema(args, &load(&cli.configuration, env)?).await,
-        Command::Collector => Role::Collector,
-        Command::Filter => Role::Filter,
-        Command::Counter => Role::Counter,
-        Command::Flusher => Role::Flusher,
-        Command::CountsApi => Role::CountsApi,
-    };
-    roles::run(role, load(&cli.configuration, env)?).await
+    match cli.command {
+        Command::Import(args) => import::run(args, env).await,
+        Command::Get(args) => get::run(args).await,
+        Command::Config { command } => show(command, &cli.configuration, env),
+        #[cfg(feature = "cluster")]
+        Command::Topics(args) => cluster::topics(args, &load(&cli.configuration, env)?).await,
+        #[cfg(feature = "cluster")]
+        Command::Schema(args) => cluster::schema(args, &load(&cli.configuration, env)?).await,
+        #[cfg(feature = "cluster")]
+        Command::Collector => roles::run(Role::Collector, load(&cli.configuration, env)?).await,
+        #[cfg(feature = "cluster")]
+        Command::Filter => roles::run(Role::Filter, load(&cli.configuration, env)?).await,
+        #[cfg(feature = "cluster")]
+        Command::Counter => roles::run(Role::Counter, load(&cli.configuration, env)?).await,
+        #[cfg(feature = "cluster")]
+        Command::Flusher => roles::run(Role::Flusher, load(&cli.configuration, env)?).await,
+        #[cfg(feature = "cluster")]
+        Command::CountsApi => roles::run(Role::CountsApi, load(&cli.configuration, env)?).await,
+    }
 }
 
 fn layers(from: &Configuration, env: &[(String, String)]) -> Result<Layers> {

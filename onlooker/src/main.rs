@@ -6,6 +6,8 @@ mod config;
 mod get;
 mod http;
 mod import;
+mod process;
+#[cfg(feature = "cluster")]
 mod roles;
 mod wiring;
 

@@ -3,10 +3,12 @@
 //! An unknown key is an error, and all faults are reported at once. The environment is an argument, so that tests and
 //! `config print` see exactly what a process would.
 
+#[cfg(feature = "cluster")]
+mod cluster;
 mod layers;
 mod model;
 mod read;
-#[cfg(test)]
+#[cfg(all(test, feature = "cluster"))]
 mod reference;
 
 pub(crate) use layers::{Layers, masked};

@@ -2,7 +2,6 @@
 
 use super::layers::Layers;
 use super::read::{Fault, Faults, section};
-use crate::wiring::sections::{KafkaConfig, RedisConfig, ScyllaConfig};
 use onlooker_collector::{CollectorConfig, IdentityConfig, ItemMode, SiteConfig};
 use onlooker_counter::CounterConfig;
 use onlooker_counts_api::{CountsApiConfig, SiteConfig as ReadSite};
@@ -24,12 +23,10 @@ pub(crate) struct Config {
     pub(crate) admin: AdminConfig,
     pub(crate) process: ProcessConfig,
     pub(crate) layout: LayoutConfig,
-    pub(crate) topics: TopicsConfig,
-    #[serde(rename = "log")]
-    pub(crate) kafka: KafkaConfig,
-    pub(crate) dedup: RedisConfig,
-    pub(crate) counters: RedisConfig,
-    pub(crate) archive: ScyllaConfig,
+    /// The servers of a cluster.
+    #[cfg(feature = "cluster")]
+    #[serde(flatten)]
+    pub(crate) cluster: super::cluster::ClusterConfig,
     pub(crate) identity: IdentityConfig,
     pub(crate) collector: CollectorSection,
     pub(crate) filter: FilterConfig,
@@ -81,14 +78,6 @@ impl Default for LayoutConfig {
     fn default() -> Self {
         Self { generation: "g1".into(), partitions: 8 }
     }
-}
-
-/// `[topics]`: what `onlooker topics apply` creates, where it differs from `schemas/topics.toml`.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct TopicsConfig {
-    /// Copies of each partition.
-    pub(crate) replication: Option<u16>,
 }
 
 /// `[collector]`.
@@ -201,17 +190,12 @@ impl Default for SiteSettings {
     }
 }
 
-/// Sections in the order of the file.
-const SECTIONS: [&str; 15] = [
+/// Sections in the order of the file, beside those of a cluster.
+const SECTIONS: [&str; 10] = [
     "logging",
     "admin",
     "process",
     "layout",
-    "topics",
-    "log",
-    "dedup",
-    "counters",
-    "archive",
     "identity",
     "collector",
     "filter",
@@ -220,16 +204,35 @@ const SECTIONS: [&str; 15] = [
     "counts_api",
 ];
 
+/// Sections that name a cluster's servers.
+const CLUSTER_SECTIONS: [&str; 5] = ["topics", "log", "dedup", "counters", "archive"];
+
+fn unknown_section(name: &str, faults: &mut Vec<Fault>) {
+    if CLUSTER_SECTIONS.contains(&name) {
+        if cfg!(not(feature = "cluster")) {
+            faults.push(Fault::new(
+                name,
+                "is for a cluster: this program was built without `--features cluster`",
+            ));
+        }
+    } else if name != "sites" && !SECTIONS.contains(&name) {
+        let mut all = SECTIONS.to_vec();
+        if cfg!(feature = "cluster") {
+            all.extend(CLUSTER_SECTIONS);
+        }
+        faults
+            .push(Fault::new(name, format!("unknown section; there are {} and sites.NAME", all.join(", "))));
+    }
+}
+
 impl Config {
     /// Reads all sections and reports all faults at once.
     pub(crate) fn read(layers: &Layers) -> Result<Config, Faults> {
         let mut faults = layers.faults.clone();
         let empty = Table::new();
         for (key, value) in &layers.tree {
-            if key != "sites" && !SECTIONS.contains(&key.as_str()) {
-                let problem = format!("unknown section; there are {} and sites.NAME", SECTIONS.join(", "));
-                faults.push(Fault::new(key, problem));
-            } else if !value.is_table() {
+            unknown_section(key, &mut faults);
+            if !value.is_table() {
                 faults.push(Fault::new(key, format!("is a {}, not a section", value.type_str())));
             }
         }
@@ -243,11 +246,8 @@ impl Config {
         let admin = read!("admin");
         let process = read!("process");
         let layout: Option<LayoutConfig> = read!("layout");
-        let topics = read!("topics");
-        let kafka: Option<KafkaConfig> = read!("log");
-        let dedup: Option<RedisConfig> = read!("dedup");
-        let counters: Option<RedisConfig> = read!("counters");
-        let archive: Option<ScyllaConfig> = read!("archive");
+        #[cfg(feature = "cluster")]
+        let cluster = super::cluster::ClusterConfig::read(table, &mut faults);
         let identity =
             if table("identity").is_empty() { Some(IdentityConfig::default()) } else { read!("identity") };
         let collector = read!("collector");
@@ -269,7 +269,6 @@ impl Config {
                 sites.insert(name.clone(), site);
             }
         }
-        check(&mut faults, kafka.as_ref(), dedup.as_ref(), counters.as_ref(), archive.as_ref());
         if let Some(layout) = &layout
             && layout.partitions == 0
         {
@@ -290,11 +289,8 @@ impl Config {
                 admin: admin?,
                 process: process?,
                 layout: layout?,
-                topics: topics?,
-                kafka: kafka?,
-                dedup: dedup?,
-                counters: counters?,
-                archive: archive?,
+                #[cfg(feature = "cluster")]
+                cluster: cluster?,
                 identity: identity?,
                 collector: collector?,
                 filter: filter?,
@@ -378,29 +374,4 @@ fn collector_faults(config: &Config, with_identity: bool) -> Vec<Fault> {
 fn filter_sites(sites: &BTreeMap<String, SiteSettings>) -> Sites {
     let rules = |site: &SiteSettings| SiteRules { window_s: site.window_s };
     sites.iter().filter_map(|(name, site)| Some((SiteId::new(name).ok()?, rules(site)))).collect()
-}
-
-/// What the adapters themselves find wrong.
-fn check(
-    faults: &mut Vec<Fault>,
-    kafka: Option<&KafkaConfig>,
-    dedup: Option<&RedisConfig>,
-    counters: Option<&RedisConfig>,
-    archive: Option<&ScyllaConfig>,
-) {
-    let mut add = |section: &str, problem: String| match problem.split_once(": ") {
-        Some((key, rest)) => faults.push(Fault::new(format!("{section}.{key}"), rest)),
-        None => faults.push(Fault::new(section, problem)),
-    };
-    if let Some(kafka) = kafka {
-        kafka.faults().into_iter().for_each(|f| add("log", f.to_string()));
-    }
-    for (name, redis) in [("dedup", dedup), ("counters", counters)] {
-        if let Some(Err(error)) = redis.map(RedisConfig::validate) {
-            error.0.into_iter().for_each(|f| add(name, f));
-        }
-    }
-    if let Some(archive) = archive {
-        archive.faults().into_iter().for_each(|f| add("archive", f.to_string()));
-    }
 }

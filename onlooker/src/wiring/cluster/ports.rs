@@ -39,33 +39,33 @@ fn layout(config: &Config) -> Result<Layout> {
 
 /// The collector's log.
 pub(crate) async fn collector_log(config: &Config) -> Result<KafkaWriter> {
-    settled(check_login(&config.kafka).await)?;
-    Ok(KafkaWriter::open(&config.kafka)?)
+    settled(check_login(&config.cluster.kafka).await)?;
+    Ok(KafkaWriter::open(&config.cluster.kafka)?)
 }
 
 /// The filter's ports.
 pub(crate) async fn filter_ports(
     config: &Config,
 ) -> Result<FilterPorts<KafkaReader, KafkaTransactor, KafkaHistory, RedisDedup>> {
-    settled(check_login(&config.kafka).await)?;
-    let dedup = RedisDedup::new(Client::new(Role::Dedup, &config.dedup)?, layout(config)?);
+    settled(check_login(&config.cluster.kafka).await)?;
+    let dedup = RedisDedup::new(Client::new(Role::Dedup, &config.cluster.dedup)?, layout(config)?);
     warn_all(settled(dedup.check().await)?);
     Ok(FilterPorts {
-        reader: KafkaReader::open(&config.kafka, Topic::Views, &config.kafka.groups.filter)?,
-        transactor: KafkaTransactor::open(&config.kafka, Topic::Views)?,
-        history: KafkaHistory::new(&config.kafka),
+        reader: KafkaReader::open(&config.cluster.kafka, Topic::Views, &config.cluster.kafka.groups.filter)?,
+        transactor: KafkaTransactor::open(&config.cluster.kafka, Topic::Views)?,
+        history: KafkaHistory::new(&config.cluster.kafka),
         dedup,
     })
 }
 
 async fn counters(config: &Config) -> Result<RedisCounters> {
-    let counts = RedisCounters::new(Client::new(Role::Counters, &config.counters)?, layout(config)?);
+    let counts = RedisCounters::new(Client::new(Role::Counters, &config.cluster.counters)?, layout(config)?);
     warn_all(settled(counts.check().await)?);
     Ok(counts)
 }
 
 async fn archive(config: &Config) -> Result<ScyllaArchive> {
-    let archive = ScyllaArchive::new(&config.archive, &config.layout.generation)?;
+    let archive = ScyllaArchive::new(&config.cluster.archive, &config.layout.generation)?;
     settled(archive.connect().await)?;
     Ok(archive)
 }
@@ -74,12 +74,16 @@ async fn archive(config: &Config) -> Result<ScyllaArchive> {
 pub(crate) async fn counter_ports(
     config: &Config,
 ) -> Result<CounterPorts<KafkaReader, RedisCounters, ScyllaArchive, KafkaWriter>> {
-    settled(check_login(&config.kafka).await)?;
+    settled(check_login(&config.cluster.kafka).await)?;
     Ok(CounterPorts {
         counts: counters(config).await?,
         archive: archive(config).await?,
-        reader: KafkaReader::open(&config.kafka, Topic::Counted, &config.kafka.groups.counter)?,
-        dead: KafkaWriter::open(&config.kafka)?,
+        reader: KafkaReader::open(
+            &config.cluster.kafka,
+            Topic::Counted,
+            &config.cluster.kafka.groups.counter,
+        )?,
+        dead: KafkaWriter::open(&config.cluster.kafka)?,
     })
 }
 
@@ -98,9 +102,9 @@ pub(crate) async fn watch_log(config: Config) -> anyhow::Error {
 
 async fn check_log(config: &Config) -> Result<(), PortError> {
     let misconfigured = |detail: String| PortError::Misconfigured { server: "archive", detail };
-    let archive = ScyllaArchive::new(&config.archive, &config.layout.generation)
+    let archive = ScyllaArchive::new(&config.cluster.archive, &config.layout.generation)
         .map_err(|error| misconfigured(error.to_string()))?;
-    let id = admin::topic_id(&config.kafka, Topic::Counted).await?;
+    let id = admin::topic_id(&config.cluster.kafka, Topic::Counted).await?;
     archive.claim_log(&id, config.layout.partitions).await
 }
 
@@ -111,12 +115,14 @@ const COUNT_AGAIN: Duration = Duration::from_secs(30);
 /// more of them a key would have two places, and its views would be judged and counted apart.
 pub(crate) async fn watch_partitions(config: Config) -> anyhow::Error {
     let wanted = config.layout.partitions;
-    let groups =
-        [(Topic::Views, &config.kafka.groups.filter), (Topic::Counted, &config.kafka.groups.counter)];
+    let groups = [
+        (Topic::Views, &config.cluster.kafka.groups.filter),
+        (Topic::Counted, &config.cluster.kafka.groups.counter),
+    ];
     loop {
         for (topic, group) in groups {
-            let name = config.kafka.topics.get(topic);
-            match admin::group_positions(&config.kafka, topic, group).await {
+            let name = config.cluster.kafka.topics.get(topic);
+            match admin::group_positions(&config.cluster.kafka, topic, group).await {
                 Ok(found) if found.len() != wanted as usize => {
                     return anyhow::anyhow!(
                         "topic {name} has {} partitions and layout.partitions is {wanted}: a topic that got more is \
@@ -144,7 +150,7 @@ pub(crate) async fn flusher_ports(config: &Config) -> Result<FlusherPorts<RedisC
 
 /// The counts API's port.
 pub(crate) async fn counts_reader(config: &Config) -> Result<RedisReader> {
-    let client = Client::new(Role::Counters, &config.counters)?;
+    let client = Client::new(Role::Counters, &config.cluster.counters)?;
     let reader = RedisReader::new(client);
     settled(onlooker_ports::CountReader::partitions(&reader).await)?;
     Ok(reader)

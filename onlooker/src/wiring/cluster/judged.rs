@@ -29,7 +29,8 @@ pub(super) async fn judged_up_to(config: &Config) -> Result<Vec<Position>> {
     for topic in [Topic::Counted, Topic::Ignored, Topic::Dead] {
         read(config, topic, &mut judged).await?;
     }
-    let positions = group_positions(&config.kafka, Topic::Views, &config.kafka.groups.filter).await?;
+    let positions =
+        group_positions(&config.cluster.kafka, Topic::Views, &config.cluster.kafka.groups.filter).await?;
     for position in &positions {
         let next = judged.get(&position.partition).map_or(0, |j: &Judged| j.next);
         if next > position.end {
@@ -37,7 +38,7 @@ pub(super) async fn judged_up_to(config: &Config) -> Result<Vec<Position>> {
                 "partition {} of {} ends at offset {}, and the log has verdicts up to {next}: the topic was made anew, \
                  which is another log generation",
                 position.partition,
-                config.kafka.topics.get(Topic::Views),
+                config.cluster.kafka.topics.get(Topic::Views),
                 position.end,
             );
         }
@@ -46,7 +47,7 @@ pub(super) async fn judged_up_to(config: &Config) -> Result<Vec<Position>> {
                 "partition {} of {}: its views begin at offset {}, and the log has no verdict on one from {next} on: \
                  commit by hand where they were judged up to",
                 position.partition,
-                config.kafka.topics.get(Topic::Views),
+                config.cluster.kafka.topics.get(Topic::Views),
                 position.earliest,
             );
         }
@@ -60,7 +61,7 @@ pub(super) async fn judged_up_to(config: &Config) -> Result<Vec<Position>> {
 }
 
 async fn read(config: &Config, topic: Topic, judged: &mut BTreeMap<i32, Judged>) -> Result<()> {
-    let history = KafkaHistory::of(&config.kafka, topic);
+    let history = KafkaHistory::of(&config.cluster.kafka, topic);
     let (sink, mut batches) = mpsc::channel(4);
     let reading = async {
         let ends = history.ends().await?;
@@ -77,7 +78,7 @@ async fn read(config: &Config, topic: Topic, judged: &mut BTreeMap<i32, Judged>)
         }
     };
     let (read, ()) = tokio::join!(reading, noting);
-    read.with_context(|| format!("reading {}", config.kafka.topics.get(topic)))
+    read.with_context(|| format!("reading {}", config.cluster.kafka.topics.get(topic)))
 }
 
 /// The view that a verdict is on: partition, offset, slice. None: it is on something else, or cannot be read.
@@ -96,7 +97,7 @@ fn source(config: &Config, topic: Topic, payload: Option<&[u8]>) -> Option<(i32,
         // Counters set records aside as well.
         Topic::Dead => decode_dead(payload)
             .ok()
-            .filter(|dead| dead.source_topic == config.kafka.topics.get(Topic::Views))
+            .filter(|dead| dead.source_topic == config.cluster.kafka.topics.get(Topic::Views))
             .map(|d| {
                 let slice = (d.source_append_ms / 1_000).div_euclid(slice_s.max(1).into());
                 (d.source_partition, d.source_offset, slice)

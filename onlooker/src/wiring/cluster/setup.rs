@@ -46,12 +46,12 @@ pub(crate) async fn topics(args: TopicsArgs, config: &Config) -> Result<()> {
         if matches!(topic, Topic::Views | Topic::Counted) {
             spec.partitions = config.layout.partitions;
         }
-        if let Some(replication) = config.topics.replication {
+        if let Some(replication) = config.cluster.topics.replication {
             spec.replication = replication;
         }
         WantedTopic { topic, spec }
     });
-    let reports = apply_topics(&config.kafka, &wanted, fix).await?;
+    let reports = apply_topics(&config.cluster.kafka, &wanted, fix).await?;
     let mut differs = false;
     for report in &reports {
         let state = match (report.created, report.drift.is_empty()) {
@@ -66,10 +66,10 @@ pub(crate) async fn topics(args: TopicsArgs, config: &Config) -> Result<()> {
         }
     }
     // The counters' group needs no start: where they begin is what the archive says.
-    let views = config.kafka.topics.get(Topic::Views);
+    let views = config.cluster.kafka.topics.get(Topic::Views);
     let created = reports.iter().any(|r| r.name == views && r.created);
     if created || start_groups {
-        let group = &config.kafka.groups.filter;
+        let group = &config.cluster.kafka.groups.filter;
         let judged = if created { Vec::new() } else { judged_up_to(config).await? };
         let begun = start_group(config, group, &judged)
             .await
@@ -89,7 +89,7 @@ async fn start_group(config: &Config, group: &str, from: &[Position]) -> Result<
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
     let begun = Instant::now();
     loop {
-        match commit_start(&config.kafka, Topic::Views, group, from).await {
+        match commit_start(&config.cluster.kafka, Topic::Views, group, from).await {
             Err(error) if error.is_transient() && begun.elapsed() < PATIENCE => {
                 tokio::time::sleep(backoff.next_delay()).await;
             }
@@ -116,9 +116,9 @@ enum SchemaCommand {
 pub(crate) async fn schema(args: SchemaArgs, config: &Config) -> Result<()> {
     let apply = matches!(args.command, SchemaCommand::Apply);
     let report = if apply {
-        onlooker_scylla::apply(&config.archive).await?
+        onlooker_scylla::apply(&config.cluster.archive).await?
     } else {
-        onlooker_scylla::check(&config.archive).await?
+        onlooker_scylla::check(&config.cluster.archive).await?
     };
     for name in &report.created {
         println!("created {name}");
@@ -133,7 +133,7 @@ pub(crate) async fn schema(args: SchemaArgs, config: &Config) -> Result<()> {
         bail!("the archive's tables are not what they should be");
     }
     if apply {
-        claim(config, &ScyllaArchive::new(&config.archive, &config.layout.generation)?).await?;
+        claim(config, &ScyllaArchive::new(&config.cluster.archive, &config.layout.generation)?).await?;
     }
     Ok(())
 }
@@ -141,7 +141,7 @@ pub(crate) async fn schema(args: SchemaArgs, config: &Config) -> Result<()> {
 /// Ties the log's name to the topic that it is: a topic that was deleted and made again is another log, whatever its
 /// name.
 pub(crate) async fn claim(config: &Config, archive: &ScyllaArchive) -> Result<()> {
-    let id = topic_id(&config.kafka, Topic::Counted)
+    let id = topic_id(&config.cluster.kafka, Topic::Counted)
         .await
         .context("run `onlooker topics apply` before `onlooker schema apply`")?;
     archive.claim_log(&id, config.layout.partitions).await?;
