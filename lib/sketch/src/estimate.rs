@@ -10,8 +10,10 @@ use crate::hash::{MAX_RANK, RANK_BITS};
 #[expect(clippy::excessive_precision, reason = "the digits are Redis's")]
 const ALPHA: f64 = 0.721347520444481703680;
 
-/// The count that the values of all registers stand for, given how many registers hold each value.
-pub(crate) fn estimate(counts: &[u32; 64]) -> u64 {
+/// The count that the values of all registers stand for, given how many of the 16,384 registers hold each value: what
+/// [`Sketch::count`](crate::Sketch::count) answers, for registers that are kept in another form.
+#[must_use]
+pub fn estimate(counts: &[u32; 64]) -> u64 {
     let m = REGISTERS as f64;
     let mut z = m * tau((m - f64::from(counts[usize::from(MAX_RANK)])) / m);
     for rank in (1..=RANK_BITS as usize).rev() {

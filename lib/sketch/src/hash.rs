@@ -39,9 +39,10 @@ pub fn hash(member: &[u8]) -> u64 {
 }
 
 /// Which register a hash speaks to, and the rank it asks for: one more than the zeros before the first
-/// set bit above the index.
+/// set bit above the index: from 1 to 51.
 #[inline]
-pub(crate) fn place(hash: u64) -> (usize, u8) {
+#[must_use]
+pub fn place(hash: u64) -> (usize, u8) {
     let index = hash as usize & (REGISTERS - 1);
     // The bit above the hash ends the search where all of the hash's own bits are zero.
     let rest = (hash >> INDEX_BITS) | (1 << RANK_BITS);

@@ -10,9 +10,9 @@ mod registers;
 mod sketch;
 mod sparse;
 
-pub use estimate::{STANDARD_ERROR, bounds};
+pub use estimate::{STANDARD_ERROR, bounds, estimate};
 pub use format::{Encoding, SketchError, validate};
-pub use hash::hash;
+pub use hash::{hash, place};
 pub use registers::Registers;
 pub use sketch::Sketch;
 

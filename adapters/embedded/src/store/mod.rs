@@ -2,9 +2,11 @@
 //! disk.
 
 mod archive;
+mod counts;
 mod dedup;
 mod folder;
 
 pub use archive::RedbArchive;
+pub use counts::MemoryCounts;
 pub use dedup::MemoryDedup;
 pub use folder::{FORMAT_VERSION, Folder, FolderError};
