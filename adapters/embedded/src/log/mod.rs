@@ -57,3 +57,7 @@ pub use history::EmbeddedHistory;
 pub use open::{EmbeddedLog, OpenReport};
 pub use reader::EmbeddedReader;
 pub use recover::TornTail;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests;

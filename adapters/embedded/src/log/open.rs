@@ -227,8 +227,8 @@ impl<F: FileLayer> EmbeddedLog<F> {
         if partition >= self.shared.partitions {
             return Err(failed(format!("there is no partition {partition}")));
         }
-        let (_, end) = self.shared.bounds(topic, partition);
-        self.keep(LOG_START, topic, &[(partition, offset.min(end))]).await?;
+        let (start, end) = self.shared.bounds(topic, partition);
+        self.keep(LOG_START, topic, &[(partition, offset.clamp(start, end))]).await?;
         raise_starts(&self.shared.journals, &self.shared.groups, self.shared.partitions);
         Ok(())
     }

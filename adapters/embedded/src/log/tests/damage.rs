@@ -1,0 +1,207 @@
+//! Files that no crash leaves behind.
+
+use super::{append, dir, open, read_all, small, views_segment};
+use crate::log::files::Simulated;
+use crate::log::segment::{index_path, segment_path};
+use crate::log::{LogConfig, OpenError};
+use onlooker_ports::Topic;
+use std::path::Path;
+
+/// A log of one partition with these values, each an entry of its own, closed in good order.
+async fn log_of(values: &[&str], config: &LogConfig) -> Simulated {
+    let disk = Simulated::new(7);
+    let (log, _) = open(&disk, 1, config).unwrap();
+    for value in values {
+        append(&log, value).await.unwrap();
+    }
+    log.close().await;
+    disk
+}
+
+fn find(content: &[u8], value: &str) -> usize {
+    content.windows(value.len()).position(|window| window == value.as_bytes()).unwrap()
+}
+
+fn flip(disk: &Simulated, path: &Path, at: usize) {
+    let mut content = disk.read(path).unwrap();
+    content[at] ^= 1;
+    disk.replace(path, content);
+}
+
+fn refusal(disk: &Simulated, config: &LogConfig) -> OpenError {
+    open(disk, 1, config).expect_err("it is refused")
+}
+
+#[tokio::test]
+async fn a_damaged_middle_is_refused_and_left_alone() {
+    let disk = log_of(&["first", "second", "third"], &small()).await;
+    let path = views_segment(0);
+    let at = find(&disk.read(&path).unwrap(), "second");
+    flip(&disk, &path, at);
+    let before = disk.read(&path);
+    let error = refusal(&disk, &small());
+    let OpenError::Damaged { path: named, position, detail } = &error else { panic!("{error}") };
+    assert_eq!(named, &path);
+    assert!((*position as usize) < at && at - (*position as usize) < 200, "{position} {at}");
+    assert!(detail.contains("[1]"), "the offset is named: {detail}");
+    assert!(error.to_string().contains("Restore the file"), "{error}");
+    assert_eq!(disk.read(&path), before);
+}
+
+#[tokio::test]
+async fn the_last_record_of_a_closed_log_is_no_torn_tail() {
+    let disk = log_of(&["first", "second"], &small()).await;
+    let path = views_segment(0);
+    let at = find(&disk.read(&path).unwrap(), "second");
+    flip(&disk, &path, at);
+    let error = refusal(&disk, &small());
+    assert!(error.to_string().contains("is damaged at byte"), "{error}");
+}
+
+#[tokio::test]
+async fn a_tail_of_zeros_is_cut_off_and_reported() {
+    let disk = log_of(&["first", "second"], &small()).await;
+    let path = views_segment(0);
+    let whole = disk.read(&path).unwrap();
+    for tail in [vec![0; 1], vec![0; 8_192], vec![0xff; 100], whole[whole.len() - 150..].to_vec()] {
+        disk.replace(&path, [whole.as_slice(), &tail].concat());
+        let (log, report) = open(&disk, 1, &small()).unwrap();
+        assert_eq!(report.torn.len(), 1);
+        let torn = &report.torn[0];
+        assert_eq!(
+            (torn.path.as_path(), torn.position, torn.bytes),
+            (&*path, whole.len() as u64, tail.len() as u64)
+        );
+        let expected = vec!["first".to_owned(), "second".to_owned()];
+        assert_eq!(read_all(&log, Topic::Views).await.unwrap(), [(0, expected)]);
+        log.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_record_that_looks_like_an_entry_is_none() {
+    let disk = log_of(&["first"], &small()).await;
+    let path = views_segment(0);
+    let whole = disk.read(&path).unwrap();
+    let header = whole.len() - 64;
+    // An entry's own bytes at another place, behind a torn one.
+    disk.replace(&path, [&whole, &[1; 8][..], &whole[header..]].concat());
+    let (log, report) = open(&disk, 1, &small()).unwrap();
+    assert_eq!(report.torn[0].bytes, 72);
+    assert_eq!(read_all(&log, Topic::Views).await.unwrap(), [(0, vec!["first".to_owned()])]);
+}
+
+fn several() -> Vec<String> {
+    (0..40).map(|n| format!("{n:02}{}", "x".repeat(500))).collect()
+}
+
+async fn log_of_several() -> (Simulated, Vec<String>) {
+    let values = several();
+    let texts: Vec<&str> = values.iter().map(String::as_str).collect();
+    let disk = log_of(&texts, &small()).await;
+    assert!(super::segments(&disk, &dir().join("views")).len() > 3);
+    (disk, values)
+}
+
+#[tokio::test]
+async fn an_index_is_a_cache() {
+    let (disk, values) = log_of_several().await;
+    let index = index_path(&views_segment(1));
+    let whole = disk.read(&index).unwrap();
+    let mut cases = vec![Vec::new(), whole[..whole.len() / 2].to_vec(), [&whole[..], b"more"].concat()];
+    cases.extend((0..whole.len()).step_by(5).map(|at| {
+        let mut flipped = whole.clone();
+        flipped[at] ^= 4;
+        flipped
+    }));
+    cases.push(disk.read(&index_path(&views_segment(0))).unwrap());
+    for (number, case) in cases.into_iter().enumerate() {
+        disk.replace(&index, case);
+        let (log, report) = open(&disk, 1, &small()).unwrap();
+        assert_eq!(report.indexed_anew, 1, "case {number}");
+        assert_eq!(read_all(&log, Topic::Views).await.unwrap(), [(0, values.clone())]);
+        log.close().await;
+        assert_eq!(disk.read(&index).as_ref(), Some(&whole), "it is written again");
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_older_file_is_refused_or_fails_the_read() {
+    let (disk, _) = log_of_several().await;
+    let path = views_segment(1);
+    let at = find(&disk.read(&path).unwrap(), "xxxx") + 100;
+    flip(&disk, &path, at);
+    // Through its index it is not read, and so opens; whoever reads it is told.
+    let (log, _) = open(&disk, 1, &small()).unwrap();
+    let error = read_all(&log, Topic::Views).await.unwrap_err();
+    assert!(!error.is_transient() && error.to_string().contains("00001.log is damaged at byte"), "{error}");
+    log.close().await;
+    disk.replace(&index_path(&path), Vec::new());
+    let error = refusal(&disk, &small());
+    assert!(error.to_string().contains("00001.log is damaged at byte"), "{error}");
+}
+
+#[tokio::test]
+async fn missing_files_are_noticed() {
+    let (disk, _) = log_of_several().await;
+    let path = views_segment(1);
+    let content = disk.read(&path).unwrap();
+    disk.replace(&path, content[..content.len() - 8].to_vec());
+    let error = refusal(&disk, &small());
+    assert!(error.to_string().contains("the file ends here"), "{error}");
+    disk.replace(&path, content[..10].to_vec());
+    let error = refusal(&disk, &small());
+    assert!(error.to_string().contains("header"), "{error}");
+    remove(&disk, &path);
+    let error = refusal(&disk, &small());
+    assert!(error.to_string().contains("the file is missing"), "{error}");
+    for number in super::segments(&disk, &dir().join("views")) {
+        remove(&disk, &views_segment(number));
+    }
+    let error = refusal(&disk, &small());
+    assert!(error.to_string().contains("the journal is missing"), "{error}");
+}
+
+fn remove(disk: &Simulated, path: &Path) {
+    use crate::log::files::FileLayer;
+    disk.remove(path).unwrap();
+}
+
+#[tokio::test]
+async fn files_of_another_folder_are_noticed() {
+    let (disk, other) = (log_of(&["ours"], &small()).await, log_of(&["theirs"], &small()).await);
+    disk.replace(&views_segment(0), other.read(&views_segment(0)).unwrap());
+    let error = refusal(&disk, &small());
+    assert!(error.to_string().contains("different folders"), "{error}");
+    let verdicts = segment_path(&dir().join("verdicts"), 0);
+    disk.replace(&views_segment(0), disk.read(&verdicts).unwrap());
+    let error = refusal(&disk, &small());
+    assert!(error.to_string().contains("belongs elsewhere"), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_newer_or_counted_otherwise_is_refused() {
+    let disk = log_of(&["first"], &small()).await;
+    let error = open(&disk, 2, &small()).expect_err("another number of partitions");
+    assert!(error.to_string().contains("has 1 partitions and was to be opened with 2: set 1"), "{error}");
+    let path = views_segment(0);
+    let whole = disk.read(&path).unwrap();
+    let mut newer = whole.clone();
+    newer[8] = 2;
+    disk.replace(&path, newer);
+    let error = refusal(&disk, &small());
+    assert!(error.to_string().contains("has format version 2, and this program knows up to 1"), "{error}");
+    disk.replace(&path, whole);
+    let config = LogConfig { segment_bytes: 1, ..LogConfig::default() };
+    let error = refusal(&disk, &config);
+    assert!(error.to_string().starts_with("segment_bytes must be"), "{error}");
+}
+
+#[test]
+fn the_configuration_is_read_strictly() {
+    let config: LogConfig = toml::from_str("durability = \"process\"\nsegment_bytes = 8192").unwrap();
+    assert_eq!((config.segment_bytes, config.queue_bytes), (8192, LogConfig::default().queue_bytes));
+    assert_eq!(LogConfig::default().faults(), []);
+    let unknown = toml::from_str::<LogConfig>("segment_byte = 1").unwrap_err().to_string();
+    assert!(unknown.contains("segment_byte"), "{unknown}");
+}
