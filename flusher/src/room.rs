@@ -9,8 +9,12 @@ use rand::Rng;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
+
+/// Between two flushes of everything, so that a store that stays short of memory does not keep the archive busy.
+const BREATH: Duration = Duration::from_millis(200);
 
 /// What the flusher needs.
 #[derive(Debug)]
@@ -21,6 +25,9 @@ pub struct FlusherPorts<C, A> {
     pub archive: A,
     /// How many partitions the counters are spread over.
     pub partitions: u32,
+    /// True while the store refuses batches for want of memory: then everything is flushed at once, since what is
+    /// archived may be evicted. None: the store does not say so.
+    pub hurry: Option<watch::Receiver<bool>>,
 }
 
 /// Why the room ended.
@@ -62,6 +69,7 @@ pub async fn run<C: CountStore, A: Archive>(
     });
     let mut turns = Turns::new();
     let mut due = first_turns(ports.partitions, interval);
+    let (mut hurry, mut hurry_from) = (ports.hurry, Instant::now());
     while !shutdown.is_requested() {
         let next = due.first_key_value().map(|((at, _), _)| *at);
         let room = turns.len() < shared.config.concurrency;
@@ -73,6 +81,11 @@ pub async fn run<C: CountStore, A: Archive>(
                 // that began together drift apart.
                 let pause = interval.mul_f64(rand::rng().random_range(1.02..1.1));
                 due.insert((memory.began + pause, memory.partition), memory);
+            }
+            () = pressed(&mut hurry, hurry_from) => {
+                hurry_from = Instant::now() + BREATH;
+                let waiting = std::mem::take(&mut due).into_values();
+                due.extend(waiting.map(|memory| ((hurry_from - BREATH, memory.partition), Memory { hurry: true, ..memory })));
             }
             () = sleep_until(next.unwrap_or_else(Instant::now)), if room && next.is_some() => {
                 if let Some((_, mut memory)) = due.pop_first() {
@@ -97,6 +110,18 @@ pub async fn run<C: CountStore, A: Archive>(
     }
 }
 
+/// Ends when the store is short of memory, but not before `from`.
+async fn pressed(hurry: &mut Option<watch::Receiver<bool>>, from: Instant) {
+    if let Some(hurry) = hurry {
+        sleep_until(from).await;
+        if hurry.wait_for(|short| *short).await.is_ok() {
+            return;
+        }
+    }
+    // Nobody will say so any more.
+    std::future::pending().await
+}
+
 /// Partitions by when their turn is.
 type Due = BTreeMap<(Instant, i32), Memory>;
 
@@ -106,7 +131,7 @@ fn first_turns(partitions: u32, interval: Duration) -> Due {
     let turn = |at: u32| {
         let partition = i32::try_from(at).unwrap_or(i32::MAX);
         let when = now + interval.mul_f64(f64::from(at) / f64::from(partitions));
-        ((when, partition), Memory { partition, began: when, durable: None, next_sweep: when })
+        ((when, partition), Memory { partition, began: when, durable: None, next_sweep: when, hurry: false })
     };
     (0..partitions).map(turn).collect()
 }

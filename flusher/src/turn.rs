@@ -27,13 +27,16 @@ pub(crate) struct Memory {
     /// What this process last saw durable.
     pub(crate) durable: Option<i64>,
     pub(crate) next_sweep: Instant,
+    /// The next turn is out of turn: whoever flushed last, it was not enough.
+    pub(crate) hurry: bool,
 }
 
 impl<C: CountStore, A: Archive> Shared<C, A> {
     /// A round, if no other flusher has it; then perhaps a sweep.
     pub(crate) async fn turn(&self, memory: &mut Memory) -> Result<(), PortError> {
         match self.counts.claim_round(memory.partition, self.config.interval()).await {
-            Ok(true) => {}
+            Ok(false) if std::mem::take(&mut memory.hurry) => {}
+            Ok(true) => memory.hurry = false,
             Ok(false) => {
                 self.metrics.taken.increment(1);
                 // Somebody else sees to it, so nothing is the matter here.

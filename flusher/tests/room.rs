@@ -8,6 +8,7 @@ use onlooker_ports::{Apply, ApplyOutcome, Number, SketchAdd};
 use onlooker_sketch::Sketch;
 use onlooker_stage::{Health, ShutdownTrigger};
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -42,8 +43,12 @@ impl House {
     }
 
     fn start(&self) -> Running {
+        self.start_with(None)
+    }
+
+    fn start_with(&self, hurry: Option<watch::Receiver<bool>>) -> Running {
         let ports =
-            FlusherPorts { counts: self.counts.clone(), archive: self.archive.clone(), partitions: 2 };
+            FlusherPorts { counts: self.counts.clone(), archive: self.archive.clone(), partitions: 2, hurry };
         tokio::spawn(run(self.config.clone(), ports, self.health.clone(), self.trigger.shutdown()))
     }
 
@@ -123,6 +128,35 @@ async fn what_changed_is_archived_and_settled_and_then_durable() {
     assert!(house.ready());
     house.trigger.request();
     running.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_short_of_memory_is_flushed_out_of_turn() {
+    let mut house = House::new();
+    house.config.interval_ms = 3_000_000;
+    let (short, hurry) = watch::channel(false);
+    let running = house.start_with(Some(hurry));
+    house.view(0, &["a"], 1);
+    until("the first turn", || house.durable(0) == Some(1)).await;
+    house.view(0, &["a"], 2);
+    sleep(100 * SECOND).await;
+    assert_eq!(house.durable(0), Some(1), "the interval is long");
+    let begun = Instant::now();
+    short.send(true).unwrap();
+    until("a round out of turn", || house.durable(0) == Some(2)).await;
+    // And again, as long as it lasts.
+    house.view(0, &["a"], 3);
+    until("another", || house.durable(0) == Some(3)).await;
+    assert!(begun.elapsed() < 10 * SECOND, "{:?}", begun.elapsed());
+    short.send(false).unwrap();
+    sleep(SECOND).await;
+    house.view(0, &["a"], 4);
+    sleep(100 * SECOND).await;
+    assert_eq!(house.durable(0), Some(3));
+    drop(short);
+    house.trigger.request();
+    running.await.unwrap().unwrap();
+    assert_eq!(house.durable(0), Some(4));
 }
 
 #[tokio::test(start_paused = true)]
@@ -271,7 +305,7 @@ async fn a_refused_login_ends_the_room() {
     let house = House::new();
     let running = run(
         house.config.clone(),
-        FlusherPorts { counts: house.counts.clone(), archive: Refusing, partitions: 2 },
+        FlusherPorts { counts: house.counts.clone(), archive: Refusing, partitions: 2, hurry: None },
         house.health.clone(),
         house.trigger.shutdown(),
     );

@@ -82,6 +82,7 @@ impl House {
             counts: self.counts.clone(),
             archive: self.archive.clone(),
             partitions: PARTITIONS as u32,
+            hurry: None,
         };
         let run = onlooker_flusher::run(self.flusher.clone(), ports, Health::new(), trigger.shutdown());
         (trigger, tokio::spawn(run))

@@ -4,6 +4,7 @@ use crate::PortError;
 use bytes::Bytes;
 use onlooker_event::CountKey;
 use std::future::Future;
+use std::sync::Arc;
 
 /// What the archive holds for one key, of the current log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -63,4 +64,22 @@ pub trait Archive: Send + Sync + 'static {
 
     /// Notes that everything below `offset` is in the archive. A lower one, written later, loses.
     fn set_durable(&self, partition: i32, offset: i64) -> impl Future<Output = Result<(), PortError>> + Send;
+}
+
+impl<A: Archive> Archive for Arc<A> {
+    async fn read(&self, keys: &[CountKey]) -> Result<Vec<Archived>, PortError> {
+        A::read(self, keys).await
+    }
+
+    async fn write(&self, cells: &[ArchiveCell]) -> Vec<Result<(), PortError>> {
+        A::write(self, cells).await
+    }
+
+    async fn durable(&self, partition: i32) -> Result<Option<i64>, PortError> {
+        A::durable(self, partition).await
+    }
+
+    async fn set_durable(&self, partition: i32, offset: i64) -> Result<(), PortError> {
+        A::set_durable(self, partition, offset).await
+    }
 }

@@ -145,6 +145,7 @@ pub(crate) async fn flusher_ports(config: &Config) -> Result<FlusherPorts<RedisC
         counts: counters(config).await?,
         archive: archive(config).await?,
         partitions: config.layout.partitions,
+        hurry: None,
     })
 }
 
