@@ -210,12 +210,22 @@ impl<F> Journal<F> {
         membership: Option<EmbeddedMembership>,
         sync: bool,
     ) -> Result<(), Refusal> {
+        self.submit_request(encoded, membership, sync, Vec::new()).await
+    }
+
+    async fn submit_request(
+        &self,
+        encoded: Encoded,
+        membership: Option<EmbeddedMembership>,
+        sync: bool,
+        floors: Vec<(usize, i64)>,
+    ) -> Result<(), Refusal> {
         if encoded.bytes() > REQUEST_BYTES {
             return Err(Refusal::Nothing(failed(format!("a batch of {} bytes", encoded.bytes()))));
         }
         let (done, answer) = oneshot::channel();
         let records = encoded.records();
-        match self.queue.push(Request { encoded, membership, sync, done }) {
+        match self.queue.push(Request { encoded, membership, sync, floors, done }) {
             Ok(bytes) => self.metrics.queued.get(self.kind).set(bytes as f64),
             Err(error) => {
                 self.metrics.failed.get(self.kind).increment(1);
@@ -232,8 +242,13 @@ impl<F> Journal<F> {
 
     /// Waits until all that was handed over before is written or refused.
     pub(crate) async fn barrier(&self) -> Result<(), Refusal> {
+        self.raise_ends(Vec::new()).await
+    }
+
+    /// Makes slots go on at these offsets, durably, where they have not got there.
+    pub(crate) async fn raise_ends(&self, floors: Vec<(usize, i64)>) -> Result<(), Refusal> {
         let empty = onlooker_ports::OutgoingBatch::default();
-        self.submit(Encoded::new(self.kind, self.partitions, &empty, std::iter::empty(), 0), None, false)
-            .await
+        let encoded = Encoded::new(self.kind, self.partitions, &empty, std::iter::empty(), 0);
+        self.submit_request(encoded, None, false, floors).await
     }
 }

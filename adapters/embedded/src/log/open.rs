@@ -38,6 +38,9 @@ pub struct OpenReport {
     pub torn: Vec<TornTail>,
     /// Segments that had no usable index and were read.
     pub indexed_anew: usize,
+    /// True if a group had read further than the log now goes: its newest records were lost, which only
+    /// `durability = "process"` and a loss of power explain, or files from an older copy. Their offsets are left out.
+    pub left_out: bool,
     /// Bytes of all files.
     pub bytes: u64,
 }
@@ -102,7 +105,8 @@ impl<F: FileLayer> EmbeddedLog<F> {
         }
         let groups = Arc::new(Groups::new(partitions));
         let mut journals = Vec::new();
-        let mut report = OpenReport { id, created, torn: Vec::new(), indexed_anew: 0, bytes: 0 };
+        let mut report =
+            OpenReport { id, created, torn: Vec::new(), indexed_anew: 0, left_out: false, bytes: 0 };
         for (kind, recovered) in Kind::ALL.iter().copied().zip(found) {
             let of_kind = dir.join(kind.name());
             let recovered = match recovered {
@@ -145,7 +149,10 @@ impl<F: FileLayer> EmbeddedLog<F> {
         raise_starts(&journals, &groups, partitions);
         let mut threads = Vec::new();
         // Both can be opened, or none is started.
-        let writers = [Writer::open(Arc::clone(&journals[0]))?, Writer::open(Arc::clone(&journals[1]))?];
+        let mut writers = [Writer::open(Arc::clone(&journals[0]))?, Writer::open(Arc::clone(&journals[1]))?];
+        for writer in &mut writers {
+            report.left_out |= leave_out(writer).map_err(OpenError::io(dir))?;
+        }
         for writer in writers {
             let name = format!("log-{}", writer.journal.kind.name());
             let thread = std::thread::Builder::new().name(name).spawn(move || writer.run());
@@ -233,6 +240,19 @@ impl<F: FileLayer> EmbeddedLog<F> {
         Ok(())
     }
 
+    /// Makes partitions go on at these offsets if they have not got there: for whoever knows of records that the log
+    /// has lost, so that their offsets are not given to others. Readers are told of what is missing.
+    ///
+    /// # Errors
+    /// The disk is full or fails; nothing was changed.
+    pub async fn raise_ends(&self, topic: Topic, offsets: &[(u32, i64)]) -> Result<(), PortError> {
+        let journal = self.shared.journal(topic);
+        let known = offsets.iter().filter(|(partition, _)| *partition < journal.partitions);
+        let slot = |partition: u32| journal.kind.slot(topic, partition, journal.partitions);
+        let floors = known.map(|(partition, offset)| (slot(*partition), *offset)).collect();
+        journal.raise_ends(floors).await.map_err(port_error)
+    }
+
     async fn keep(&self, group: &str, topic: Topic, positions: &[(u32, i64)]) -> Result<(), PortError> {
         let journal = self.shared.of(Kind::Verdicts);
         let mark = |(partition, offset): &(u32, i64)| Mark {
@@ -302,6 +322,22 @@ fn first_segment<F: FileLayer>(
         torn: Vec::new(),
         indexed_anew: 0,
     })
+}
+
+/// Leaves out the offsets that groups have read and the journal has not got any more.
+fn leave_out<F: FileLayer>(writer: &mut Writer<F>) -> std::io::Result<bool> {
+    let journal = Arc::clone(&writer.journal);
+    let mut floors = Vec::new();
+    for kept in journal.groups.snapshot() {
+        if Kind::of(kept.topic) == journal.kind && kept.partition < journal.partitions {
+            let slot = journal.kind.slot(kept.topic, kept.partition, journal.partitions);
+            if kept.offset > journal.state().slots[slot].end {
+                floors.push((slot, kept.offset));
+            }
+        }
+    }
+    writer.raise(&floors)?;
+    Ok(!floors.is_empty())
 }
 
 fn is_complete<F: FileLayer>(files: &F, dir: &Path) -> Result<bool, OpenError> {

@@ -33,6 +33,8 @@ pub(crate) struct Request {
     pub(crate) membership: Option<EmbeddedMembership>,
     /// Answered only once it is durable.
     pub(crate) sync: bool,
+    /// Offsets that slots are to go on at, if they have not got there.
+    pub(crate) floors: Vec<(usize, i64)>,
     pub(crate) done: oneshot::Sender<Result<(), Refusal>>,
 }
 

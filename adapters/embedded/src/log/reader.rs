@@ -140,6 +140,11 @@ impl<F: FileLayer> EmbeddedReader<F> {
         }
         if next >= place.tail_start() {
             let from = place.tail.partition_point(|run| run.end() <= next);
+            // Offsets that were left out.
+            let there = place.tail.get(from).map_or(place.end, |run| run.base);
+            if there > next {
+                return Found::Lost { earliest: there, end: place.end };
+            }
             let (mut records, mut bytes) = (0, 0);
             let enough = self.log.config.batch_records;
             let mut runs = Vec::new();
@@ -218,16 +223,7 @@ impl<F: FileLayer> EmbeddedReader<F> {
                         return Ok(Some(Delivery::Event(event)));
                     }
                 }
-                Found::Lost { earliest, end } => {
-                    self.parts[index].next = None;
-                    let partition = index as i32;
-                    return Ok(Some(Delivery::Event(GroupEvent::OutOfRange {
-                        partition,
-                        wanted: next,
-                        earliest,
-                        end,
-                    })));
-                }
+                Found::Lost { earliest, end } => return Ok(Some(self.lost(index, next, earliest, end))),
                 Found::File(place) => {
                     if needed.as_ref().is_none_or(|(.., other)| place.order() < other.order()) {
                         needed = Some((index, next, place));
@@ -244,10 +240,32 @@ impl<F: FileLayer> EmbeddedReader<F> {
                 if batch.is_empty() && chunk.place != place {
                     return Ok(Some(Delivery::Load(place)));
                 }
+                if batch.is_empty()
+                    && let Some((earliest, end)) = self.behind_gap(index, next)
+                {
+                    return Ok(Some(self.lost(index, next, earliest, end)));
+                }
                 self.handed_out(index, next, batch).map(Some)
             }
             _ => Ok(Some(Delivery::Load(place))),
         }
+    }
+
+    fn lost(&mut self, index: usize, wanted: i64, earliest: i64, end: i64) -> Delivery {
+        self.parts[index].next = None;
+        Delivery::Event(GroupEvent::OutOfRange { partition: index as i32, wanted, earliest, end })
+    }
+
+    /// Where a partition goes on whose verified file does not have this offset: where the next file begins.
+    fn behind_gap(&self, index: usize, next: i64) -> Option<(i64, i64)> {
+        let journal = self.journal();
+        let slot = journal.kind.slot(self.topic, index as u32, journal.partitions);
+        let state = journal.state();
+        let after = state.segments.partition_point(|segment| segment.start(slot) <= next);
+        let segment = state.segments.get(after.checked_sub(1)?)?;
+        let is_last_chunk = segment.chunk_of(slot, next) + 1 == segment.marks.len();
+        let earliest = state.segments.get(after)?.start(slot);
+        is_last_chunk.then_some((earliest, state.slots[slot].end))
     }
 
     fn handed_out(&mut self, index: usize, from: i64, batch: Batch) -> Result<Delivery, PortError> {

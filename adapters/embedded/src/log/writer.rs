@@ -112,8 +112,13 @@ impl<F: FileLayer> Writer<F> {
         let mut sync = false;
         let mut batches = Vec::with_capacity(requests.len());
         let mut waiting = Vec::with_capacity(requests.len());
-        for Request { encoded, membership, sync: wants_sync, done } in requests {
+        for Request { encoded, membership, sync: wants_sync, floors, done } in requests {
             bytes += encoded.bytes();
+            if !floors.is_empty() {
+                let raised = self.raise(&floors).map_err(|error| from_io(&error, "beginning a file"));
+                let _gone = done.send(raised.map_err(Refusal::Nothing));
+                continue;
+            }
             // Checked here, where commits are in line: a new owner that asks how far the group is stands behind us.
             if membership.is_some_and(|membership| !self.journal.groups.is_current(&membership)) {
                 let _gone = done.send(Err(Refusal::Stale));
@@ -181,6 +186,31 @@ impl<F: FileLayer> Writer<F> {
             journal.groups.settle();
         }
         journal.notify_blocks(&built.blocks);
+        Ok(())
+    }
+
+    /// Leaves offsets out, so that none is given to two records: from here on slots go on at the floors. A new file
+    /// says so.
+    pub(crate) fn raise(&mut self, floors: &[(usize, i64)]) -> io::Result<()> {
+        let before = self.ends.clone();
+        for (slot, floor) in floors {
+            self.ends[*slot] = self.ends[*slot].max(*floor);
+        }
+        if self.ends == before {
+            return Ok(());
+        }
+        if let Err(error) = self.roll() {
+            self.ends = before;
+            return Err(error);
+        }
+        let mut state = self.journal.state();
+        for (slot, (end, was)) in self.ends.iter().zip(&before).enumerate() {
+            if end > was {
+                let (journal, partition) = (self.journal.kind.name(), slot as u32 % self.journal.partitions);
+                tracing::warn!(journal, partition, from = was, to = end, "offsets are left out");
+            }
+            state.slots[slot].end = *end;
+        }
         Ok(())
     }
 
