@@ -5,7 +5,7 @@ use crate::config::{Config, Layers, masked};
 use crate::roles::{self, Role};
 #[cfg(feature = "cluster")]
 use crate::wiring::cluster;
-use crate::{get, import};
+use crate::{get, import, run};
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -35,6 +35,7 @@ struct Configuration {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Run(run::RunArgs),
     #[cfg(feature = "cluster")]
     /// Takes views in over HTTP and appends them to the log
     Collector,
@@ -81,7 +82,7 @@ pub(crate) fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return fail(&error.into()),
     };
-    let result = runtime.block_on(run(cli, &env));
+    let result = runtime.block_on(dispatch(cli, &env));
     // A client that still waits for a server must not hold the end up.
     runtime.shutdown_background();
     match result {
@@ -95,10 +96,11 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-async fn run(cli: Cli, env: &[(String, String)]) -> Result<()> {
+async fn dispatch(cli: Cli, env: &[(String, String)]) -> Result<()> {
     match cli.command {
-        Command::Import(args) => import::run(args, env).await,
-        Command::Get(args) => get::run(args).await,
+        Command::Run(args) => run::run(args, load_alone(&cli.configuration, env)?).await,
+        Command::Import(args) => import::run(args, load_alone(&cli.configuration, env)?, env).await,
+        Command::Get(args) => get::run(args, load_alone(&cli.configuration, env)?).await,
         Command::Config { command } => show(command, &cli.configuration, env),
         #[cfg(feature = "cluster")]
         Command::Topics(args) => cluster::topics(args, &load(&cli.configuration, env)?).await,
@@ -123,6 +125,12 @@ fn layers(from: &Configuration, env: &[(String, String)]) -> Result<Layers> {
 
 fn load(from: &Configuration, env: &[(String, String)]) -> Result<Config> {
     Ok(Config::read(&layers(from, env)?)?)
+}
+
+/// For a process that is everything at once.
+fn load_alone(from: &Configuration, env: &[(String, String)]) -> Result<Config> {
+    let below = run::DEFAULTS.parse::<toml::Table>()?;
+    Ok(Config::read(&layers(from, env)?.over(&below))?)
 }
 
 fn show(command: ConfigCommand, from: &Configuration, env: &[(String, String)]) -> Result<()> {

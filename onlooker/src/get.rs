@@ -1,8 +1,11 @@
 //! `onlooker get`: reads counts from the counts API.
 
+use crate::config::Config;
+use crate::target::{Target, at_folder};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Reads counts
@@ -11,12 +14,15 @@ pub(crate) struct GetArgs {
     /// What to count
     #[arg(required = true)]
     items: Vec<String>,
-    /// The site
+    /// The site; may be left out where there is only one
     #[arg(long)]
-    site: String,
-    /// The counts API
-    #[arg(long, env = "ONLOOKER_COUNTS_URL", default_value = "http://127.0.0.1:8081")]
-    counts: String,
+    site: Option<String>,
+    /// The counts API (default: the folder if there is one, else http://127.0.0.1:8081)
+    #[arg(long, env = "ONLOOKER_COUNTS_URL")]
+    counts: Option<String>,
+    /// The folder of `onlooker run`, running or not (default: embedded.dir, if it is there)
+    #[arg(long, conflicts_with = "counts")]
+    dir: Option<PathBuf>,
     /// First UTC day, YYYY-MM-DD (default: all time)
     #[arg(long, requires = "to")]
     from: Option<String>,
@@ -47,12 +53,26 @@ struct Count {
 /// Items a request, as the API limits them.
 const BATCH: usize = 1000;
 
-pub(crate) async fn run(args: GetArgs) -> Result<()> {
+const DEFAULT_URL: &str = "http://127.0.0.1:8081";
+
+pub(crate) async fn run(args: GetArgs, config: Config) -> Result<()> {
+    match Target::choose(args.counts.as_deref(), args.dir.as_deref(), &config, DEFAULT_URL) {
+        Target::Url(url) => read(&args, &url).await,
+        Target::Folder(folder) => {
+            at_folder(&folder, config, async |session| read(&args, &session.url).await).await
+        }
+    }
+}
+
+async fn read(args: &GetArgs, url: &str) -> Result<()> {
     let http = crate::http::client(Duration::from_secs(30))?;
-    let url = format!("{}/v1/counts", args.counts.trim_end_matches('/'));
+    let url = format!("{url}/v1/counts");
     let mut rows = Vec::new();
     for items in args.items.chunks(BATCH) {
-        let mut body = json!({ "site": args.site, "items": items });
+        let mut body = json!({ "items": items });
+        if let Some(site) = &args.site {
+            body["site"] = json!(site);
+        }
         if let (Some(from), Some(to)) = (&args.from, &args.to) {
             body["from"] = json!(from);
             body["to"] = json!(to);

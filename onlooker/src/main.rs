@@ -9,6 +9,8 @@ mod import;
 mod process;
 #[cfg(feature = "cluster")]
 mod roles;
+mod run;
+mod target;
 mod wiring;
 
 use std::process::ExitCode;

@@ -59,6 +59,12 @@ impl Layers {
         Ok(layers)
     }
 
+    /// Puts another tree below this one: its keys hold where nothing else is set.
+    pub(crate) fn over(mut self, below: &Table) -> Self {
+        fill(&mut self.tree, below);
+        self
+    }
+
     /// Sets one key, creating tables on the way. The value is TOML where it reads as TOML, else text.
     fn set(&mut self, path: &[String], text: &str, source: &str) {
         let Some((last, tables)) = path.split_last() else { return };
@@ -75,6 +81,16 @@ impl Layers {
             }
         }
         at.insert(last.clone(), as_value(text));
+    }
+}
+
+fn fill(table: &mut Table, below: &Table) {
+    for (key, value) in below {
+        match (table.get_mut(key), value) {
+            (None, value) => drop(table.insert(key.clone(), value.clone())),
+            (Some(Value::Table(inner)), Value::Table(below)) => fill(inner, below),
+            (Some(_), _) => {}
+        }
     }
 }
 
@@ -172,6 +188,15 @@ mod tests {
         assert_eq!(layers.tree["collector"]["listen"].as_integer(), Some(2));
         assert_eq!(layers.tree["collector"]["max_items"].as_integer(), Some(5));
         assert_eq!(layers.tree["filter"]["round"].as_integer(), Some(9));
+    }
+
+    #[test]
+    fn what_lies_below_fills_gaps() {
+        let layers = Layers::load(None, &[], &["filter.a=1".into(), "counter=7".into()]).unwrap();
+        let below: Table = "[filter]\na = 2\nb = 3\n[counter]\nc = 4\n[admin]\nd = 5".parse().unwrap();
+        let tree = layers.over(&below).tree;
+        let expected: Table = "counter = 7\n[filter]\na = 1\nb = 3\n[admin]\nd = 5".parse().unwrap();
+        assert_eq!(tree, expected);
     }
 
     #[test]

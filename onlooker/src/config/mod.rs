@@ -12,4 +12,4 @@ mod read;
 mod reference;
 
 pub(crate) use layers::{Layers, masked};
-pub(crate) use model::Config;
+pub(crate) use model::{Config, SiteSettings};

@@ -2,6 +2,7 @@
 
 use super::layers::Layers;
 use super::read::{Fault, Faults, section};
+use crate::wiring::embedded::EmbeddedConfig;
 use onlooker_collector::{CollectorConfig, IdentityConfig, ItemMode, SiteConfig};
 use onlooker_counter::CounterConfig;
 use onlooker_counts_api::{CountsApiConfig, SiteConfig as ReadSite};
@@ -27,6 +28,7 @@ pub(crate) struct Config {
     #[cfg(feature = "cluster")]
     #[serde(flatten)]
     pub(crate) cluster: super::cluster::ClusterConfig,
+    pub(crate) embedded: EmbeddedConfig,
     pub(crate) identity: IdentityConfig,
     pub(crate) collector: CollectorSection,
     pub(crate) filter: FilterConfig,
@@ -191,11 +193,12 @@ impl Default for SiteSettings {
 }
 
 /// Sections in the order of the file, beside those of a cluster.
-const SECTIONS: [&str; 10] = [
+const SECTIONS: [&str; 11] = [
     "logging",
     "admin",
     "process",
     "layout",
+    "embedded",
     "identity",
     "collector",
     "filter",
@@ -250,6 +253,7 @@ impl Config {
         let cluster = super::cluster::ClusterConfig::read(table, &mut faults);
         let identity =
             if table("identity").is_empty() { Some(IdentityConfig::default()) } else { read!("identity") };
+        let embedded: Option<EmbeddedConfig> = read!("embedded");
         let collector = read!("collector");
         let filter: Option<FilterConfig> = read!("filter");
         let counter: Option<CounterConfig> = read!("counter");
@@ -274,6 +278,8 @@ impl Config {
         {
             faults.push(Fault::new("layout.partitions", "must be at least 1"));
         }
+        let of_embedded = embedded.iter().flat_map(EmbeddedConfig::faults);
+        faults.extend(of_embedded.map(|(key, problem)| Fault::new(format!("embedded.{key}"), problem)));
         let rooms = [
             ("filter", filter.as_ref().map(|f| f.faults(&filter_sites(&sites)))),
             ("counter", counter.as_ref().map(CounterConfig::faults)),
@@ -291,6 +297,7 @@ impl Config {
                 layout: layout?,
                 #[cfg(feature = "cluster")]
                 cluster: cluster?,
+                embedded: embedded?,
                 identity: identity?,
                 collector: collector?,
                 filter: filter?,

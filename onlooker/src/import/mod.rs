@@ -8,6 +8,8 @@ mod parse;
 mod send;
 mod state;
 
+use crate::config::Config;
+use crate::target::{Target, at_folder};
 use anyhow::{Context, Result, bail};
 use flate2::read::MultiGzDecoder;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -28,12 +30,15 @@ pub(crate) struct ImportArgs {
     /// The log's format
     #[arg(long, value_enum, default_value = "combined")]
     format: Format,
-    /// The site that the views belong to
+    /// The site that the views belong to; may be left out where there is only one
     #[arg(long)]
-    site: String,
-    /// The collector
-    #[arg(long, env = "ONLOOKER_COLLECTOR_URL", default_value = "http://127.0.0.1:8080")]
-    collector: String,
+    site: Option<String>,
+    /// The collector (default: the folder if there is one, else http://127.0.0.1:8080)
+    #[arg(long, env = "ONLOOKER_COLLECTOR_URL")]
+    collector: Option<String>,
+    /// The folder of `onlooker run`, running or not (default: embedded.dir, if it is there)
+    #[arg(long, conflicts_with = "collector")]
+    dir: Option<PathBuf>,
     /// A file that holds the site's server token
     #[arg(long, conflicts_with = "token")]
     token_file: Option<PathBuf>,
@@ -94,22 +99,74 @@ struct WireView<'a> {
     referrer: Option<&'a str>,
 }
 
-pub(crate) async fn run(args: ImportArgs, env: &[(String, String)]) -> Result<()> {
-    let token = match (&args.token_file, &args.token) {
-        (Some(file), _) => std::fs::read_to_string(file)
-            .with_context(|| format!("cannot read the token from {}", file.display()))?
-            .trim()
-            .to_owned(),
-        (None, Some(token)) => token.clone(),
-        (None, None) if args.dry_run => String::new(),
-        (None, None) => bail!(
+const DEFAULT_URL: &str = "http://127.0.0.1:8080";
+
+/// Where the views go.
+struct Door<'a> {
+    url: &'a str,
+    token: String,
+    site: String,
+    /// Names the door in the record of what was sent.
+    name: &'a str,
+    /// Where that record is.
+    state: PathBuf,
+}
+
+pub(crate) async fn run(args: ImportArgs, config: Config, env: &[(String, String)]) -> Result<()> {
+    let given = given_token(&args)?;
+    match Target::choose(args.collector.as_deref(), args.dir.as_deref(), &config, DEFAULT_URL) {
+        Target::Url(url) => {
+            let Some(site) = args.site.clone() else {
+                bail!("name the site that the views belong to: --site NAME")
+            };
+            let state = args.state.clone().unwrap_or_else(|| state::default_folder(env));
+            let door = Door { url: &url, token: needed(given, args.dry_run)?, site, name: &url, state };
+            import(&args, door).await
+        }
+        Target::Folder(folder) => {
+            // It goes with the folder, wherever that is moved.
+            let state = args.state.clone().unwrap_or_else(|| folder.join("imports"));
+            at_folder(&folder, config, async |session| {
+                let mut ours = session.tokens.keys();
+                let site = match (&args.site, ours.next(), ours.next()) {
+                    (Some(site), _, _) => site.clone(),
+                    (None, Some(only), None) => only.clone(),
+                    _ => bail!("name the site that the views belong to: --site NAME"),
+                };
+                let token = given.or_else(|| session.tokens.get(&site).cloned());
+                let token = needed(token, args.dry_run)?;
+                import(&args, Door { url: &session.url, token, site, name: "folder", state }).await
+            })
+            .await
+        }
+    }
+}
+
+fn given_token(args: &ImportArgs) -> Result<Option<String>> {
+    Ok(match &args.token_file {
+        Some(file) => {
+            let read = std::fs::read_to_string(file);
+            let text = read.with_context(|| format!("cannot read the token from {}", file.display()))?;
+            Some(text.trim().to_owned())
+        }
+        None => args.token.clone(),
+    })
+}
+
+fn needed(token: Option<String>, dry_run: bool) -> Result<String> {
+    match token {
+        Some(token) => Ok(token),
+        None if dry_run => Ok(String::new()),
+        None => bail!(
             "an import names viewers and past times, which only a server token may: give --token-file or ONLOOKER_TOKEN"
         ),
-    };
-    let folder = args.state.clone().unwrap_or_else(|| state::default_folder(env));
-    let mut state = state::State::open(&folder, &args.collector, &args.site)?;
+    }
+}
+
+async fn import(args: &ImportArgs, door: Door<'_>) -> Result<()> {
+    let mut state = state::State::open(&door.state, door.name, &door.site)?;
     let (start, mut hash) = state.find(|| unpacked(&args.file))?;
-    let mut sender = Sender::new(&args.collector, &token)?;
+    let mut sender = Sender::new(door.url, &door.token)?;
 
     let mut file = BufReader::with_capacity(1 << 18, unpacked(&args.file)?);
     std::io::copy(&mut (&mut file).take(start), &mut std::io::sink())?;
@@ -125,7 +182,7 @@ pub(crate) async fn run(args: ImportArgs, env: &[(String, String)]) -> Result<()
         // behind it.
         if n > 0 {
             summary.lines += 1;
-            if view(&args, &line, offset, &mut summary, &mut body) {
+            if view(args, &door.site, &line, offset, &mut summary, &mut body) {
                 pending += 1;
             }
             hash.update(&line);
@@ -147,11 +204,18 @@ pub(crate) async fn run(args: ImportArgs, env: &[(String, String)]) -> Result<()
         }
     }
     bar.finish_and_clear();
-    report(&args, &summary)
+    report(args, &summary)
 }
 
 /// Adds a line's view to the request's body; false if the line gives none.
-fn view(args: &ImportArgs, bytes: &[u8], offset: u64, summary: &mut Summary, body: &mut Vec<u8>) -> bool {
+fn view(
+    args: &ImportArgs,
+    site: &str,
+    bytes: &[u8],
+    offset: u64,
+    summary: &mut Summary,
+    body: &mut Vec<u8>,
+) -> bool {
     let read = match parse::line(bytes, args.format) {
         Ok(read) => read,
         Err(why) => {
@@ -166,7 +230,7 @@ fn view(args: &ImportArgs, bytes: &[u8], offset: u64, summary: &mut Summary, bod
         summary.filtered += 1;
         return false;
     }
-    let view = wire(&args.site, &read, line_id(bytes, offset));
+    let view = wire(site, &read, line_id(bytes, offset));
     if serde_json::to_writer(&mut *body, &view).is_err() {
         return false;
     }

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster;
+pub(crate) mod embedded;
 
 /// The sections of the configuration that the backends themselves define.
 #[cfg(feature = "cluster")]

@@ -1,0 +1,107 @@
+//! `onlooker run`: everything in one process, with one folder.
+
+mod front;
+mod secrets;
+mod system;
+
+pub(crate) use secrets::Session;
+pub(crate) use system::DEFAULT_SITE;
+
+use crate::config::Config;
+use crate::process::{Process, bind};
+use anyhow::{Context, Result};
+use axum::Router;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Runs everything in one process: views in, counts out, one folder on disk
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunArgs {
+    /// The folder; made if it is not there (default: embedded.dir, which is ./onlooker-data)
+    #[arg(long)]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+/// What differs from the defaults of a cluster, where nothing else is set: no step waits for company on a network.
+pub(crate) const DEFAULTS: &str = r#"
+[admin]
+listen = "127.0.0.1:8082"
+[filter]
+batch_records = 10000
+linger_ms = 2
+[counter]
+batch_records = 5000
+applies_at_once = 256
+linger_ms = 2
+durable_ms = 2000
+"#;
+
+/// Runs until it is told to stop.
+pub(crate) async fn run(args: RunArgs, mut config: Config) -> Result<()> {
+    if let Some(dir) = args.dir {
+        config.embedded.dir = dir;
+    }
+    let mut process = Process::start(&config)?;
+    let (store, mut session) = system::add(&mut config, &process.health, &mut process.supervisor).await?;
+    let admin = bind("admin.listen", config.admin.listen).await?;
+    session.admin = format!("http://{}", admin.local_addr()?);
+    process.admin(admin, Router::new());
+    session.write(store.path())?;
+    tracing::info!(role = "run", version = env!("CARGO_PKG_VERSION"), created = store.created(), "started");
+    let folder = store.path().to_owned();
+    greet(&config, &session, &folder.display().to_string());
+    let ended = process.supervisor.run().await;
+    Session::remove(&folder);
+    store.close().await;
+    ended.context("onlooker did not end well")
+}
+
+/// Tells a person what to try. Log lines go to standard error, this to standard output.
+fn greet(config: &Config, session: &Session, folder: &str) {
+    let one = config.sites.len() == 1 && config.sites.values().all(|site| site.key.is_none());
+    let site = config.sites.keys().next().map_or(DEFAULT_SITE, String::as_str);
+    let (body, query) = if one {
+        (r#"{"item":"hello"}"#.to_owned(), "item=hello".to_owned())
+    } else {
+        (format!(r#"{{"site":"{site}","item":"hello"}}"#), format!("site={site}&item=hello"))
+    };
+    let url = &session.url;
+    let text = format!(
+        "\nOnlooker {} is counting into {folder}\n\n  \
+         send a view    curl -d '{body}' {url}/v1/views\n  \
+         read a count   curl '{url}/v1/counts?{query}'\n  \
+         open           {url}/\n  \
+         its health     {}/readyz, its metrics {}/metrics\n\n\
+         Ctrl-C stops it.\n",
+        env!("CARGO_PKG_VERSION"),
+        session.admin,
+        session.admin
+    );
+    // Nobody may be reading.
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+/// Opens a folder that no process has open, does something against its address, and closes it again.
+pub(crate) async fn with_folder<T>(
+    mut config: Config,
+    act: impl AsyncFnOnce(&Session) -> Result<T>,
+) -> Result<T> {
+    use onlooker_stage::{Health, ShutdownTrigger, Supervisor};
+    config.collector.listen = ([127, 0, 0, 1], 0).into();
+    let trigger = ShutdownTrigger::default();
+    let mut supervisor = Supervisor::new(trigger.clone(), Duration::from_millis(config.process.drain_ms));
+    let (store, session) = system::add(&mut config, &Health::new(), &mut supervisor).await?;
+    let running = tokio::spawn(supervisor.run());
+    let done = async {
+        system::counted(&store).await?;
+        let done = act(&session).await?;
+        system::counted(&store).await?;
+        anyhow::Ok(done)
+    }
+    .await;
+    trigger.request();
+    running.await.context("the rooms ended early")?.context("the folder was not closed in good order")?;
+    store.close().await;
+    done
+}

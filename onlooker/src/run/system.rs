@@ -1,0 +1,70 @@
+//! All rooms in one process, over one folder.
+
+use super::front;
+use super::secrets::{Secrets, Session};
+use crate::config::Config;
+use crate::process::bind;
+use crate::wiring::embedded::Store;
+use anyhow::{Context, Result};
+use onlooker_counts_api::Window;
+use onlooker_stage::{Health, Supervisor};
+use std::net::SocketAddr;
+
+/// The site of a process that was told of none.
+pub(crate) const DEFAULT_SITE: &str = "main";
+
+/// Opens the folder and adds all rooms, in the order in which they stop: first nothing new is taken in, then what was
+/// taken is judged, counted and archived. Returns where views are sent and counts are read.
+pub(super) async fn add(
+    config: &mut Config,
+    health: &Health,
+    supervisor: &mut Supervisor,
+) -> Result<(Store, Session)> {
+    let mut store = Store::open(&config.embedded).await?;
+    let secrets = Secrets::open(store.path())?;
+    secrets.complete(config);
+    let listener = bind("collector.listen", config.collector.listen).await?;
+    let address = listener.local_addr()?;
+
+    let window = Window::open(config.counts_api(), store.counts_reader(), health)?;
+    let (collector, log) = (config.collector(), store.collector_log());
+    let room_health = health.clone();
+    let neighbour = front::neighbour(window);
+    supervisor.room("collector", |stop| {
+        onlooker_collector::run_beside(collector, log, listener, room_health, stop, Some(neighbour))
+    });
+
+    let (settings, sites, ports) = (config.filter.clone(), config.filter_sites(), store.filter_ports()?);
+    let room_health = health.clone();
+    supervisor.room("filter", |stop| onlooker_filter::run(settings, sites, ports, room_health, stop));
+
+    let (settings, ports, room_health) = (config.counter.clone(), store.counter_ports(), health.clone());
+    supervisor.room("counter", |stop| onlooker_counter::run(settings, ports, room_health, stop));
+
+    let (settings, ports, room_health) = (config.flusher.clone(), store.flusher_ports(), health.clone());
+    supervisor.room("flusher", |stop| onlooker_flusher::run(settings, ports, room_health, stop));
+
+    let session = secrets.session(reachable(address), config);
+    Ok((store, session))
+}
+
+/// An address that listens on all of a machine's is not one that can be asked.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let mut address = address;
+    if address.ip().is_unspecified() {
+        let ip = if address.is_ipv4() { "127.0.0.1" } else { "::1" };
+        address.set_ip(ip.parse().unwrap_or(address.ip()));
+    }
+    address
+}
+
+/// Waits until everything that the log has is counted.
+pub(super) async fn counted(store: &Store) -> Result<()> {
+    loop {
+        let (views, verdicts) = store.behind().await.context("asking how much waits")?;
+        if views <= 0 && verdicts <= 0 {
+            return Ok(());
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}

@@ -1,0 +1,216 @@
+//! One folder on this machine's disk, and nothing else.
+
+use anyhow::{Context, Result, bail};
+use onlooker_counter::CounterPorts;
+use onlooker_embedded::log::files::Disk;
+use onlooker_embedded::log::{
+    EmbeddedHistory, EmbeddedLog, EmbeddedReader, EmbeddedTransactor, EmbeddedWriter, LogConfig,
+};
+use onlooker_embedded::store::{Folder, FolderError, MemoryCounts, MemoryDedup, RedbArchive};
+use onlooker_filter::FilterPorts;
+use onlooker_flusher::FlusherPorts;
+use onlooker_ports::{GroupReader, Position, Topic};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+const FILTER: &str = "filter";
+const COUNTER: &str = "counter";
+
+/// `[embedded]`: the folder of a process that is everything at once.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct EmbeddedConfig {
+    /// The folder.
+    pub(crate) dir: PathBuf,
+    /// Partitions of the log; fixed when the folder is made. About as many as cores.
+    pub(crate) partitions: u32,
+    /// Bytes that sketches and numbers may take in memory.
+    pub(crate) counts_bytes: usize,
+    /// Bytes that the filter's memory of the last hours may take.
+    pub(crate) dedup_bytes: usize,
+    /// Bytes of the archive that are kept in memory.
+    pub(crate) archive_cache_bytes: usize,
+    /// How the log is kept.
+    pub(crate) log: LogConfig,
+}
+
+impl Default for EmbeddedConfig {
+    fn default() -> Self {
+        Self {
+            dir: "onlooker-data".into(),
+            partitions: 2,
+            counts_bytes: 256 << 20,
+            dedup_bytes: 512 << 20,
+            archive_cache_bytes: 16 << 20,
+            log: LogConfig::default(),
+        }
+    }
+}
+
+impl EmbeddedConfig {
+    /// Everything that is wrong with it, as (key, problem).
+    pub(crate) fn faults(&self) -> Vec<(String, String)> {
+        let mut faults: Vec<(String, String)> = Vec::new();
+        let mut check = |good: bool, key: &str, problem: &str| {
+            if !good {
+                faults.push((key.to_owned(), problem.to_owned()));
+            }
+        };
+        check(!self.dir.as_os_str().is_empty(), "dir", "is empty");
+        check((1..=256).contains(&self.partitions), "partitions", "must be between 1 and 256");
+        check(self.counts_bytes >= 1 << 20, "counts_bytes", "must be at least 1048576");
+        check(self.dedup_bytes >= 1 << 20, "dedup_bytes", "must be at least 1048576");
+        let log = self.log.faults().into_iter();
+        faults.extend(log.map(|(key, problem)| (format!("log.{key}"), problem.to_owned())));
+        faults
+    }
+}
+
+/// Whether a process has the folder open.
+pub(crate) fn in_use(folder: &Path) -> Result<bool> {
+    match Folder::open(folder) {
+        Ok(_) => Ok(false),
+        Err(FolderError::Locked { .. }) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// An open folder with everything in it.
+pub(crate) struct Store {
+    folder: Folder,
+    log: EmbeddedLog,
+    dedup: Option<MemoryDedup>,
+    counts: MemoryCounts,
+    archive: Arc<RedbArchive>,
+    partitions: u32,
+    created: bool,
+}
+
+impl Store {
+    /// Opens the folder, or makes it; says in log lines what the last crash left behind.
+    pub(crate) async fn open(config: &EmbeddedConfig) -> Result<Self> {
+        let config = config.clone();
+        let opening = tokio::task::spawn_blocking(move || Self::open_here(&config));
+        let store = opening.await.context("opening ended early")??;
+        store.begin().await?;
+        Ok(store)
+    }
+
+    fn open_here(config: &EmbeddedConfig) -> Result<Self> {
+        let folder = Folder::open(&config.dir)?;
+        let (log, report) = EmbeddedLog::open(&folder.log()?, config.partitions, config.log.clone())?;
+        for torn in &report.torn {
+            tracing::warn!(
+                ?torn,
+                "an append that was cut off by a crash was removed; it had not been acknowledged"
+            );
+        }
+        let generation = format!("{:016x}", report.id);
+        let archive = RedbArchive::open(&folder.archive(), &generation, config.archive_cache_bytes)?;
+        Ok(Self {
+            folder,
+            log,
+            dedup: Some(MemoryDedup::new(config.partitions, config.dedup_bytes)),
+            counts: MemoryCounts::new(config.partitions, config.counts_bytes),
+            archive: Arc::new(archive),
+            partitions: config.partitions,
+            created: report.created,
+        })
+    }
+
+    /// Lets the filter begin at the beginning, once: a filter refuses to guess where it is.
+    async fn begin(&self) -> Result<()> {
+        let committed = self.log.committed(FILTER, Topic::Views);
+        if committed.iter().all(Option::is_some) {
+            return Ok(());
+        }
+        let verdicts = [Topic::Counted, Topic::Ignored, Topic::Dead];
+        if !verdicts.iter().all(|topic| self.log.ends(*topic).iter().all(|end| *end == 0)) {
+            bail!(
+                "the log has verdicts and does not say which views they are on: restore the folder from a backup"
+            );
+        }
+        let missing = (0..).zip(&committed).filter(|(_, committed)| committed.is_none());
+        let start = |(partition, _)| Position { partition, offset: 0, note: String::new() };
+        let positions: Vec<Position> = missing.map(start).collect();
+        let mut reader = self.log.reader(Topic::Views, FILTER);
+        reader.commit(&positions).await?;
+        reader.close(Duration::from_secs(1)).await;
+        Ok(())
+    }
+
+    /// True if there was no log in the folder.
+    pub(crate) fn created(&self) -> bool {
+        self.created
+    }
+
+    /// The folder's path.
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The collector's log.
+    pub(crate) fn collector_log(&self) -> EmbeddedWriter<Disk> {
+        self.log.writer()
+    }
+
+    /// The filter's ports; once.
+    pub(crate) fn filter_ports(
+        &mut self,
+    ) -> Result<FilterPorts<EmbeddedReader<Disk>, EmbeddedTransactor<Disk>, EmbeddedHistory<Disk>, MemoryDedup>>
+    {
+        Ok(FilterPorts {
+            reader: self.log.reader(Topic::Views, FILTER),
+            transactor: self.log.transactor(Topic::Views),
+            history: self.log.history(),
+            dedup: self.dedup.take().context("there is one filter")?,
+        })
+    }
+
+    /// The counter's ports.
+    pub(crate) fn counter_ports(
+        &self,
+    ) -> CounterPorts<EmbeddedReader<Disk>, MemoryCounts, Arc<RedbArchive>, EmbeddedWriter<Disk>> {
+        CounterPorts {
+            reader: self.log.reader(Topic::Counted, COUNTER),
+            counts: self.counts.clone(),
+            archive: Arc::clone(&self.archive),
+            dead: self.log.writer(),
+        }
+    }
+
+    /// The flusher's ports.
+    pub(crate) fn flusher_ports(&self) -> FlusherPorts<MemoryCounts, Arc<RedbArchive>> {
+        FlusherPorts {
+            counts: self.counts.clone(),
+            archive: Arc::clone(&self.archive),
+            partitions: self.partitions,
+            hurry: Some(self.counts.refusing()),
+        }
+    }
+
+    /// The counts API's port.
+    pub(crate) fn counts_reader(&self) -> MemoryCounts {
+        self.counts.clone()
+    }
+
+    /// How many views wait to be judged, and verdicts to be counted.
+    pub(crate) async fn behind(&self) -> Result<(i64, i64)> {
+        use onlooker_ports::CountReader;
+        let judged = self.log.committed(FILTER, Topic::Views);
+        let views = self.log.ends(Topic::Views).into_iter().zip(judged);
+        let views = views.map(|(end, judged)| end - judged.map_or(0, |judged| judged.offset)).sum();
+        let partitions: Vec<i32> = (0..).take(self.partitions as usize).collect();
+        let applied = self.counts.states(&partitions).await?;
+        let counted = self.log.ends(Topic::Counted).into_iter().zip(applied);
+        let counted = counted.map(|(end, state)| end - state.map_or(0, |state| state.applied)).sum();
+        Ok((views, counted))
+    }
+
+    /// Writes and syncs what waits, and frees the folder.
+    pub(crate) async fn close(self) {
+        self.log.close().await;
+    }
+}
