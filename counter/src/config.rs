@@ -40,6 +40,9 @@ pub struct CounterConfig {
     /// A partition waits, and readiness says so, rather than give up more than this share of (at least 1,000) records
     /// as unreadable. 100 lets everything through.
     pub dead_limit_percent: u8,
+    /// The store is in this process and begins empty: that is no news.
+    #[serde(skip)]
+    pub volatile: bool,
     /// The topic's name, for records that are set aside.
     #[serde(skip)]
     pub source_topic: String,
@@ -77,6 +80,7 @@ impl Default for CounterConfig {
             durable_ms: 30_000,
             lost_records: LostRecords::Stop,
             dead_limit_percent: 50,
+            volatile: false,
             source_topic: "views.counted".into(),
             stall_s: 180,
             drain_ms: 10_000,

@@ -24,6 +24,9 @@ pub struct FilterConfig {
     /// A partition waits, and readiness says so, rather than give up more than this share of (at least 1,000) records
     /// as unreadable. 100 lets everything through.
     pub dead_limit_percent: u8,
+    /// The dedup store is in this process and begins empty: that is no news.
+    #[serde(skip)]
+    pub volatile: bool,
     /// The name of the topic that is read, for records that are set aside.
     #[serde(skip)]
     pub source_topic: String,
@@ -43,6 +46,7 @@ impl Default for FilterConfig {
             lateness_s: 900,
             clock_skew_s: 300,
             dead_limit_percent: 50,
+            volatile: false,
             source_topic: "views".into(),
             drain_ms: 10_000,
             stall_s: 180,

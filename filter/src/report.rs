@@ -17,11 +17,13 @@ pub(crate) struct Reporter {
     problems: Problems,
     /// Partitions that stand still, with what was said about each.
     refused: BTreeMap<i32, String>,
+    /// The dedup store begins empty with each start.
+    volatile: bool,
 }
 
 impl Reporter {
-    pub(crate) fn new(metrics: FilterMetrics, component: Component) -> Self {
-        Self { metrics, problems: Problems::new(component), refused: BTreeMap::new() }
+    pub(crate) fn new(metrics: FilterMetrics, component: Component, volatile: bool) -> Self {
+        Self { metrics, problems: Problems::new(component), refused: BTreeMap::new(), volatile }
     }
 
     /// The group has answered: without a partition there is nothing the matter either.
@@ -41,7 +43,11 @@ impl Reporter {
                 self.settled(partition);
             }
             Notice::Rebuilding { partition, offset } => {
-                tracing::warn!(partition, offset, "dedup state is gone, it is rebuilt from verdicts");
+                if self.volatile || offset == 0 {
+                    tracing::info!(partition, offset, "dedup state is rebuilt from verdicts");
+                } else {
+                    tracing::warn!(partition, offset, "dedup state is gone, it is rebuilt from verdicts");
+                }
                 self.metrics.rebuilds.increment(1);
                 self.problems.set((partition, REBUILDING), "the dedup state is being rebuilt from verdicts");
             }

@@ -156,7 +156,7 @@ where
         rebuilding: false,
         history: Arc::new(ports.history),
         dedup: Arc::new(Dedup::new(ports.dedup, metrics.clone(), health.component("filter.dedup"))),
-        reporter: Reporter::new(metrics, health.component("filter.partitions")),
+        reporter: Reporter::new(metrics, health.component("filter.partitions"), settings.config.volatile),
         loop_health: health.component_with_deadline("filter.loop", HUNG),
         log_health: health.component("filter.log"),
         log_backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(2)),

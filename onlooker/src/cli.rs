@@ -123,6 +123,7 @@ fn layers(from: &Configuration, env: &[(String, String)]) -> Result<Layers> {
     Ok(Layers::load(from.config.as_deref(), env, &from.set)?)
 }
 
+#[cfg(feature = "cluster")]
 fn load(from: &Configuration, env: &[(String, String)]) -> Result<Config> {
     Ok(Config::read(&layers(from, env)?)?)
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Reads counts
 #[derive(Debug, clap::Args)]
@@ -53,6 +53,11 @@ struct Count {
 /// Items a request, as the API limits them.
 const BATCH: usize = 1000;
 
+/// How long to wait for what is being brought back from the archive.
+const WARM: Duration = Duration::from_secs(3);
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+const NO_ANSWER: &str = "not an answer of the counts API";
+
 const DEFAULT_URL: &str = "http://127.0.0.1:8081";
 
 pub(crate) async fn run(args: GetArgs, config: Config) -> Result<()> {
@@ -77,8 +82,25 @@ async fn read(args: &GetArgs, url: &str) -> Result<()> {
             body["from"] = json!(from);
             body["to"] = json!(to);
         }
+        let text = warm(&http, &url, &body).await?;
+        if args.json {
+            println!("{text}");
+        } else {
+            rows.extend(serde_json::from_str::<Answer>(&text).context(NO_ANSWER)?.counts);
+        }
+    }
+    if !args.json {
+        print!("{}", table(&rows));
+    }
+    Ok(())
+}
+
+/// Asks, and asks again for a while what was being brought back from the archive.
+async fn warm(http: &reqwest::Client, url: &str, body: &Value) -> Result<String> {
+    let begun = Instant::now();
+    loop {
         let response =
-            http.post(&url).json(&body).send().await.with_context(|| format!("cannot reach {url}"))?;
+            http.post(url).json(body).send().await.with_context(|| format!("cannot reach {url}"))?;
         let status = response.status();
         let text = response.text().await?;
         if !status.is_success() {
@@ -88,18 +110,12 @@ async fn read(args: &GetArgs, url: &str) -> Result<()> {
                 .unwrap_or(text);
             bail!("the counts API answered {status}: {message}");
         }
-        if args.json {
-            println!("{text}");
-        } else {
-            rows.extend(
-                serde_json::from_str::<Answer>(&text).context("not an answer of the counts API")?.counts,
-            );
+        let answer: Answer = serde_json::from_str(&text).context(NO_ANSWER)?;
+        if answer.counts.iter().all(|count| count.status != "warming") || begun.elapsed() > WARM {
+            return Ok(text);
         }
+        tokio::time::sleep(ASK_AGAIN).await;
     }
-    if !args.json {
-        print!("{}", table(&rows));
-    }
-    Ok(())
 }
 
 fn table(rows: &[Count]) -> String {

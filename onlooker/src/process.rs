@@ -35,14 +35,6 @@ impl Process {
         Ok(Self { health: Health::new(), supervisor, metrics, trigger })
     }
 
-    /// Runs all rooms until the process is told to stop.
-    pub(crate) async fn run(mut self, name: &str, admin_listen: SocketAddr) -> Result<()> {
-        let listener = bind("admin.listen", admin_listen).await?;
-        self.admin(listener, Router::new());
-        tracing::info!(role = name, version = env!("CARGO_PKG_VERSION"), "started");
-        self.supervisor.run().await.with_context(|| format!("{name} did not end well"))
-    }
-
     /// Added last, so that probes are answered until everything else has drained.
     pub(crate) fn admin(&mut self, listener: TcpListener, extra: Router) {
         let state = AdminState {

@@ -3,7 +3,8 @@
 use crate::config::Config;
 use crate::process::{Process, bind};
 use crate::wiring::cluster as wiring;
-use anyhow::Result;
+use anyhow::{Context, Result};
+use axum::Router;
 use onlooker_stage::{Health, Supervisor};
 
 /// The rooms that run as processes.
@@ -32,7 +33,10 @@ impl Role {
 pub(crate) async fn run(role: Role, config: Config) -> Result<()> {
     let mut process = Process::start(&config)?;
     add(role, &config, &process.health, &mut process.supervisor).await?;
-    process.run(role.name(), config.admin.listen).await
+    let listener = bind("admin.listen", config.admin.listen).await?;
+    process.admin(listener, Router::new());
+    tracing::info!(role = role.name(), version = env!("CARGO_PKG_VERSION"), "started");
+    process.supervisor.run().await.with_context(|| format!("{} did not end well", role.name()))
 }
 
 async fn add(role: Role, config: &Config, health: &Health, supervisor: &mut Supervisor) -> Result<()> {

@@ -127,12 +127,16 @@ impl<C: CountStore, A: Archive, W: LogWriter> Worker<C, A, W> {
             Ask::End => (Server::Log, self.desk.bounds().await?.map(|(_, end)| Answer::End(end))),
             Ask::Init { durable, whole_at } => {
                 shared.metrics.losses.increment(1);
-                tracing::warn!(
-                    partition,
-                    durable,
-                    whole_at,
-                    "store stands nowhere, counting again from what is durable"
-                );
+                if shared.config.volatile || durable == whole_at {
+                    tracing::info!(partition, durable, whole_at, "counting from what is durable");
+                } else {
+                    tracing::warn!(
+                        partition,
+                        durable,
+                        whole_at,
+                        "store stands nowhere, counting again from what is durable"
+                    );
+                }
                 let at = counts.init(partition, durable, whole_at).await;
                 (Server::Counters, at.map(Answer::Initialised))
             }

@@ -22,6 +22,8 @@ struct Entry {
     state: Mutex<State>,
     /// A copy of `state == Ready`, so that saying "ready" once more costs a load and no lock.
     ready: AtomicBool,
+    /// It has been ready: from then on, not to be is news.
+    was_ready: AtomicBool,
     deadline: Option<Deadline>,
 }
 
@@ -111,7 +113,13 @@ impl Health {
             return Component(Arc::clone(entry));
         }
         let state = Mutex::new(State::Unready("starting".into()));
-        let entry = Arc::new(Entry { name, state, ready: AtomicBool::new(false), deadline });
+        let entry = Arc::new(Entry {
+            name,
+            state,
+            ready: AtomicBool::new(false),
+            was_ready: AtomicBool::new(false),
+            deadline,
+        });
         entries.push(Arc::clone(&entry));
         Component(entry)
     }
@@ -131,6 +139,7 @@ impl Component {
     /// It does its work. Free to be called in a loop. A failed component stays failed.
     pub fn ready(&self) {
         if !self.0.ready.load(Ordering::Relaxed) && self.0.change(State::Ready) {
+            self.0.was_ready.store(true, Ordering::Relaxed);
             tracing::info!(component = self.0.name, "component is ready");
         }
     }
@@ -139,8 +148,13 @@ impl Component {
     /// of the reason: each new one is a log line. A failed component stays failed.
     pub fn unready(&self, reason: impl Into<Cow<'static, str>>) {
         let reason = reason.into();
-        if self.0.change(State::Unready(reason.clone())) {
+        if !self.0.change(State::Unready(reason.clone())) {
+            return;
+        }
+        if self.0.was_ready.load(Ordering::Relaxed) {
             tracing::warn!(component = self.0.name, %reason, "component is not ready");
+        } else {
+            tracing::info!(component = self.0.name, %reason, "component is not ready yet");
         }
     }
 

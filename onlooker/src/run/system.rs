@@ -34,6 +34,7 @@ pub(super) async fn add(
         onlooker_collector::run_beside(collector, log, listener, room_health, stop, Some(neighbour))
     });
 
+    (config.filter.volatile, config.counter.volatile) = (true, true);
     let (settings, sites, ports) = (config.filter.clone(), config.filter_sites(), store.filter_ports()?);
     let room_health = health.clone();
     supervisor.room("filter", |stop| onlooker_filter::run(settings, sites, ports, room_health, stop));

@@ -68,6 +68,9 @@ impl EmbeddedConfig {
     }
 }
 
+type FilterSide =
+    FilterPorts<EmbeddedReader<Disk>, EmbeddedTransactor<Disk>, EmbeddedHistory<Disk>, MemoryDedup>;
+
 /// Whether a process has the folder open.
 pub(crate) fn in_use(folder: &Path) -> Result<bool> {
     match Folder::open(folder) {
@@ -157,10 +160,7 @@ impl Store {
     }
 
     /// The filter's ports; once.
-    pub(crate) fn filter_ports(
-        &mut self,
-    ) -> Result<FilterPorts<EmbeddedReader<Disk>, EmbeddedTransactor<Disk>, EmbeddedHistory<Disk>, MemoryDedup>>
-    {
+    pub(crate) fn filter_ports(&mut self) -> Result<FilterSide> {
         Ok(FilterPorts {
             reader: self.log.reader(Topic::Views, FILTER),
             transactor: self.log.transactor(Topic::Views),
