@@ -13,6 +13,9 @@ use onlooker_sketch::{hash, place};
 /// Items whose places are read together before any is looked at: memory is then waited for once.
 pub(super) const TOGETHER: usize = 32;
 
+/// How often room is made for a batch before it is refused.
+const ATTEMPTS: u32 = 5;
+
 /// What a batch says of one key.
 struct Touched<'a> {
     key: &'a CountKey,
@@ -40,7 +43,7 @@ impl MemoryCounts {
         // All that needs nothing but the batch is done before anybody has to wait for it.
         let touched = self.touched(batch);
         let mut bases = read_bases(&batch.sketches)?;
-        for attempt in 0.. {
+        for attempt in 0..=ATTEMPTS {
             let mut partition = lock(mutex);
             // What the store holds at an offset is a function of the log below it. On top of any other state this batch
             // would skip records, or build on a base that is too old.
@@ -48,7 +51,7 @@ impl MemoryCounts {
             if at != Some(batch.from) {
                 return Ok(ApplyOutcome::Gap(at));
             }
-            let survey = survey(&partition, batch, &touched);
+            let survey = survey(&partition, batch, &touched, &bases);
             if !survey.corrupt.is_empty() {
                 self.account(&mut partition, |partition| {
                     survey
@@ -63,7 +66,7 @@ impl MemoryCounts {
             }
             if survey.growth > 0 && self.used_bytes() + survey.growth > self.limit_bytes() {
                 drop(partition);
-                if attempt < 2 && self.make_room(mutex, survey.growth) {
+                if attempt < ATTEMPTS && self.make_room(mutex, survey.growth, attempt) {
                     continue;
                 }
                 self.shared.refusing.send_replace(true);
@@ -137,7 +140,7 @@ fn read_bases(sketches: &[SketchAdd]) -> Result<Vec<Option<Form>>, PortError> {
 }
 
 /// Looks every key up, and changes nothing.
-fn survey(partition: &Partition, batch: &Apply, touched: &[Touched<'_>]) -> Survey {
+fn survey(partition: &Partition, batch: &Apply, touched: &[Touched<'_>], bases: &[Option<Form>]) -> Survey {
     let mut survey = Survey { ids: Vec::with_capacity(touched.len()), ..Survey::default() };
     let mut new_items = [0usize; SEGMENTS];
     let mut last: Option<(&[u8], Option<Id>)> = None;
@@ -162,7 +165,8 @@ fn survey(partition: &Partition, batch: &Apply, touched: &[Touched<'_>]) -> Surv
                 survey.growth += Item::DAY_BYTES;
             }
             if let Some(at) = touched.sketch {
-                look_at_sketch(&mut survey, slot, at, &batch.sketches[at]);
+                let members = batch.sketches[at].members.len();
+                look_at_sketch(&mut survey, slot, at, members, bases[at].as_ref());
             }
         }
     }
@@ -175,22 +179,19 @@ fn survey(partition: &Partition, batch: &Apply, touched: &[Touched<'_>]) -> Surv
 
 /// A sketch that is absent and created empty instead would lose its members; and one that is marked as changed cannot be
 /// absent: nothing may be built in its place, or the flusher would write it over the good one.
-fn look_at_sketch(survey: &mut Survey, slot: Option<&Slot>, at: usize, add: &SketchAdd) {
+fn look_at_sketch(survey: &mut Survey, slot: Option<&Slot>, at: usize, members: usize, base: Option<&Form>) {
     let absent = Form::Absent;
     let (form, marked) = slot.map_or((&absent, false), |slot| (&slot.form, slot.mark().is_some()));
     if form.is_broken() || (form.is_absent() && marked) {
         survey.corrupt.push(at);
     } else if form.is_absent() {
-        match &add.base {
+        match base {
             None => survey.missing.push(at),
-            // As long as it is in Redis's format, its own growth is a fair bound for what it takes in ours.
-            Some(base) => {
-                survey.growth += form.growth(add.members.len()) + base.blob.as_ref().map_or(0, |b| b.len())
-            }
+            Some(base) => survey.growth += base.heap_bytes() + base.growth(members),
         }
     } else {
         std::hint::black_box(form.touch());
-        survey.growth += form.growth(add.members.len());
+        survey.growth += form.growth(members);
     }
 }
 

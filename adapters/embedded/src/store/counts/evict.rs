@@ -10,10 +10,12 @@ use std::sync::Mutex;
 const PLACES_AT_ONCE: usize = 2_048;
 
 impl MemoryCounts {
-    /// Evicts what is archived and was not used for longest, in this partition first. True if anything went.
-    pub(super) fn make_room(&self, first: &Mutex<Partition>, needed: usize) -> bool {
-        // More than is needed, so that not every batch has to make room.
-        let goal = (self.used_bytes() + needed).saturating_sub(self.limit_bytes()) + self.limit_bytes() / 128;
+    /// Evicts what is archived and was not used for longest, in this partition first: as much as is needed and a little
+    /// more, so that not every batch has to make room. True if anything went.
+    pub(super) fn make_room(&self, first: &Mutex<Partition>, needed: usize, attempt: u32) -> bool {
+        let short = (self.used_bytes() + needed).saturating_sub(self.limit_bytes());
+        // Places in tables may become free where none is needed: then more has to go.
+        let goal = (short + self.limit_bytes() / 128) << attempt;
         let others = self.shared.partitions.iter().map(|(partition, _)| partition);
         let others = others.filter(|other| !std::ptr::eq(*other, first));
         let mut freed = 0;
@@ -33,6 +35,7 @@ impl MemoryCounts {
             // Twice around: the first time, the hand may find that all was used.
             let around = 2 * partition.rows() as usize * SEGMENTS;
             if freed >= goal || looked >= around || !partition.has_clean() {
+                self.account(&mut partition, Partition::compact);
                 return freed;
             }
             freed += self.account(&mut partition, |partition| {

@@ -161,6 +161,23 @@ impl Partition {
         self.dirty = dirty;
     }
 
+    /// Gives memory of free places back.
+    pub(super) fn compact(&mut self) {
+        if !self.segments.iter().any(Segment::is_loose) {
+            return;
+        }
+        // No place may be free and listed.
+        self.tidy_list();
+        for at in 0..SEGMENTS {
+            if self.segments[at].is_loose() {
+                let moved = self.segments[at].compact();
+                for id in self.dirty.iter_mut().filter(|id| id.segment() == at) {
+                    *id = Id::new(at, moved[id.number() as usize]);
+                }
+            }
+        }
+    }
+
     /// Keys of changed sketches and of changed numbers.
     pub(super) fn list_dirty(&mut self) -> (Keys, Keys) {
         self.tidy_list();

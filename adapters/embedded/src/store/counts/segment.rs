@@ -152,6 +152,35 @@ impl Segment {
         self.free.push(id);
     }
 
+    /// Whether so many places are free that giving them back is worth moving the other items.
+    pub(super) fn is_loose(&self) -> bool {
+        self.free.len() > self.items.len() / 8
+    }
+
+    /// Gives all free places back. Answers where the item of each place is now.
+    pub(super) fn compact(&mut self) -> Vec<u32> {
+        let old = std::mem::take(&mut self.items);
+        let mut moved = Vec::with_capacity(old.len());
+        self.items.reserve_exact(self.len);
+        for item in old {
+            moved.push(self.items.len() as u32);
+            if !item.name.bytes().is_empty() {
+                self.items.push(item);
+            }
+        }
+        self.free = Vec::new();
+        for word in self.index.iter_mut().filter(|word| **word != 0) {
+            let id = moved[(*word as u32 - 1) as usize];
+            *word = *word >> 32 << 32 | u64::from(id + 1);
+        }
+        if self.index.len() > 8 && self.len * 4 < self.index.len() {
+            let words = (self.len * 2).next_power_of_two().max(8);
+            let old = std::mem::replace(&mut self.index, vec![0; words]);
+            old.into_iter().filter(|word| *word != 0).for_each(|word| self.place(word));
+        }
+        moved
+    }
+
     /// Bytes taken from the allocator, without what hangs on the items.
     pub(super) fn bytes(&self) -> usize {
         allocation(self.index.capacity() * size_of::<u64>())
@@ -185,6 +214,11 @@ mod tests {
                         segment.remove(id, hash);
                         segment.release(id);
                         map.remove(&name);
+                        if segment.is_loose() {
+                            let moved = segment.compact();
+                            map.values_mut().for_each(|id| *id = moved[*id as usize]);
+                            prop_assert_eq!(segment.places() as usize, map.len());
+                        }
                     }
                     _ => {}
                 }
