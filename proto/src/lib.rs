@@ -16,7 +16,7 @@ pub use view::NewView;
 
 mod wire {
     #![allow(missing_docs, unreachable_pub, clippy::all, reason = "generated")]
-    include!(concat!(env!("OUT_DIR"), "/onlooker.views.v1.rs"));
+    include!("generated.rs");
 }
 
 /// The version that this program writes, and the newest that it reads.
