@@ -58,7 +58,7 @@ impl Default for LogConfig {
             verdicts_retention_bytes: 0,
             limit_bytes: 0,
             queue_bytes: 32 << 20,
-            tail_bytes: 16 << 20,
+            tail_bytes: 4 << 20,
             batch_records: 5_000,
         }
     }

@@ -124,10 +124,11 @@ pub(crate) fn recover<F: FileLayer>(
             let scanned = scan(&file, &segment, folder, length)?;
             if scanned.length < length {
                 let fault = scanned.fault.unwrap_or_default();
-                check_torn(&file, &segment, folder, scanned.length, length, &fault)?;
+                let bytes = check_torn(&file, &segment, folder, scanned.length, length, &fault)?;
                 file.set_len(scanned.length).map_err(OpenError::io(path))?;
-                let (path, bytes) = (path.clone(), length - scanned.length);
-                torn.push(TornTail { path, position: scanned.length, bytes });
+                if bytes > 0 {
+                    torn.push(TornTail { path: path.clone(), position: scanned.length, bytes });
+                }
             }
             make_durable(&file, scanned.vouched, scanned.length).map_err(OpenError::io(path))?;
             (segment.length, segment.last_ms, segment.marks) =
@@ -263,7 +264,8 @@ fn segment_slot(
     Ok(slot)
 }
 
-/// Whether what is wrong at `position` can be what a crash left: no whole entry behind it says that it was durable.
+/// Whether what is wrong at `position` can be what a crash left: no whole entry behind it says that it was durable. Gives
+/// the bytes of it that were written: zeros at the end are room that was made ahead.
 fn check_torn(
     file: &impl LogFile,
     segment: &Segment,
@@ -271,7 +273,7 @@ fn check_torn(
     position: u64,
     length: u64,
     fault: &str,
-) -> Result<(), OpenError> {
+) -> Result<u64, OpenError> {
     let rest = usize::try_from(length - position).unwrap_or(usize::MAX);
     let bytes = read_exact(file, rest, position).map_err(OpenError::io(&segment.path))?;
     for at in (0..bytes.len()).step_by(8) {
@@ -286,5 +288,5 @@ fn check_torn(
             return Err(OpenError::damaged(&segment.path, position, detail));
         }
     }
-    Ok(())
+    Ok(bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1))
 }

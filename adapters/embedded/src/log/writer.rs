@@ -21,6 +21,12 @@ const IDLE: Duration = Duration::from_secs(60);
 /// saying that we are well.
 const PROBE: Duration = Duration::from_secs(1);
 
+/// Larger entries get no room made ahead.
+const LARGE_ENTRY: u64 = 64 << 10;
+/// Room is made for so many entries of the last one's size, within these bytes.
+const ENTRIES_AHEAD: u64 = 32;
+const ROOM: std::ops::Range<u64> = 64 << 10..1 << 20;
+
 /// What is known of the file's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tail {
@@ -44,6 +50,8 @@ pub(crate) struct Writer<F: FileLayer> {
     position: u64,
     /// All before it is durable.
     synced: u64,
+    /// Behind the end there are zeros up to here.
+    room: u64,
     tail: Tail,
     pub(crate) last_ms: i64,
     /// Each slot's next offset.
@@ -69,6 +77,7 @@ impl<F: FileLayer> Writer<F> {
             header_length: segment.header_length(),
             position: segment.length,
             synced: segment.length,
+            room: segment.length,
             tail: Tail::Sound,
             last_ms: segment.last_ms,
             ends,
@@ -154,11 +163,13 @@ impl<F: FileLayer> Writer<F> {
                 self.fault("cut", &error);
                 self.tail = Tail::Littered;
             }
+            self.room = self.position;
             return Err(Refusal::Nothing(from_io(&error, "writing")));
         }
         let durable = sync && self.power();
         let position = self.position + built.bytes.len() as u64;
         if durable {
+            self.make_room(position, built.bytes.len() as u64);
             if let Err(error) = self.sync_file() {
                 return Err(Refusal::Unknown(from_io(&error, "syncing")));
             }
@@ -212,6 +223,21 @@ impl<F: FileLayer> Writer<F> {
             state.slots[slot].end = *end;
         }
         Ok(())
+    }
+
+    /// Writes zeros behind the entry when the last ones are used up. A sync of what lies within the file's length and
+    /// has its blocks is one write; else the file system has to write its own journal as well, which takes as long
+    /// again. Large entries would pay for it by writing everything twice.
+    fn make_room(&mut self, position: u64, length: u64) {
+        if position < self.room || length > LARGE_ENTRY {
+            return;
+        }
+        let ahead = (length * ENTRIES_AHEAD).clamp(ROOM.start, ROOM.end);
+        let zeros = vec![0; usize::try_from(ahead).unwrap_or(0)];
+        // A disk that is full has no room to make, and that is all.
+        if write_all(&self.file, &zeros, position).is_ok() {
+            self.room = position + ahead;
+        }
     }
 
     fn sync_file(&mut self) -> io::Result<()> {
@@ -301,7 +327,15 @@ impl<F: FileLayer> Writer<F> {
         {
             tracing::warn!(journal = journal.kind.name(), %error, "index was not written");
         }
+        // What was made ahead and not used.
+        if self.tail == Tail::Sound
+            && self.room > self.position
+            && let Err(error) = self.file.set_len(self.position)
+        {
+            self.fault("cut", &error);
+        }
         self.file = file;
+        self.room = segment.length;
         self.number = segment.number;
         self.made_ms = made_ms;
         self.header_length = segment.header_length();
@@ -349,6 +383,7 @@ impl<F: FileLayer> Writer<F> {
         let place = Place { folder: self.journal.folder, segment: self.number, position: self.position };
         last.seal(kind, partitions, place, self.synced, self.last_ms, &self.ends);
         write_all(&self.file, &last.bytes, self.position)?;
+        self.file.set_len(self.position + last.bytes.len() as u64)?;
         self.file.sync_data()
     }
 

@@ -56,7 +56,7 @@ async fn what_could_not_be_cut_off_is_left_behind() {
     let (log, _) = open(&disk, 1, &small()).unwrap();
     append(&log, "first").await.unwrap();
     disk.set_faults(Faults { room: Some(30), failing_cuts: 1, ..Faults::default() });
-    assert!(is_full(&append(&log, "second").await));
+    assert!(is_full(&append(&log, &"second".repeat(20_000)).await));
     disk.set_faults(Faults::default());
     append(&log, "third").await.unwrap();
     let expected = [(0, vec!["first".to_owned(), "third".to_owned()])];
