@@ -406,6 +406,8 @@ impl<F: FileLayer> GroupReader for EmbeddedReader<F> {
     type Membership = EmbeddedMembership;
 
     async fn next(&mut self, wait: Duration) -> Result<Option<GroupEvent<EmbeddedMembership>>, PortError> {
+        // Who has always more to read must not keep others from running.
+        tokio::task::consume_budget().await;
         let event = self.look(tokio::time::Instant::now() + wait).await?;
         if let Some(GroupEvent::Records(batch)) = &event
             && let Some(lag) = self.metrics.lag(self.topic)

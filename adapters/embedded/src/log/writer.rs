@@ -91,7 +91,7 @@ impl<F: FileLayer> Writer<F> {
             let healthy = self.journal.healthy.load(Ordering::Relaxed);
             match self.journal.queue.take(if healthy { IDLE } else { PROBE }) {
                 Work::Requests(requests) => self.serve(requests),
-                Work::Idle if healthy => self.retain(),
+                Work::Idle if healthy => self.rest(),
                 Work::Idle => self.probe(),
                 Work::Closed => break,
             }
@@ -259,13 +259,7 @@ impl<F: FileLayer> Writer<F> {
 
     /// A file that can be appended to, within the limits.
     fn make_ready(&mut self) -> Result<(), Refusal> {
-        let config = &self.journal.config;
-        let used = self.position - self.header_length;
-        let age_ms = self.journal.files.now_ms() - self.made_ms;
-        // Removed are whole files: one that is never full has to end some time.
-        let old = used > 0 && age_ms > self.retention_ms() / 8;
-        let due = (used > 0 && self.position >= config.segment_bytes) || old;
-        if due || self.tail != Tail::Sound {
+        if self.is_due() || self.tail != Tail::Sound {
             self.roll().map_err(|error| Refusal::Nothing(from_io(&error, "beginning a file")))?;
             self.retain();
         }
@@ -279,6 +273,23 @@ impl<F: FileLayer> Writer<F> {
             }
         }
         Ok(())
+    }
+
+    /// True if this file should end: at its size, and at an age, since removed are whole files.
+    fn is_due(&self) -> bool {
+        let age_ms = self.journal.files.now_ms() - self.made_ms;
+        let full = self.position >= self.journal.config.segment_bytes;
+        self.position > self.header_length && (full || age_ms > self.retention_ms() / 8)
+    }
+
+    /// What is to be done although nobody asks for anything.
+    fn rest(&mut self) {
+        if self.is_due()
+            && let Err(error) = self.roll()
+        {
+            tracing::warn!(journal = self.journal.kind.name(), %error, "file was not ended");
+        }
+        self.retain();
     }
 
     /// Ends this file and begins the next. After an error all is as before, and it is tried again at the next append.

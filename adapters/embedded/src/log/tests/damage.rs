@@ -84,7 +84,12 @@ async fn a_record_that_looks_like_an_entry_is_none() {
     let path = views_segment(0);
     let whole = disk.read(&path).unwrap();
     let header = whole.len() - 64;
-    // An entry's own bytes at another place, behind a torn one.
+    // An entry's own bytes at another place.
+    disk.replace(&path, [&whole, &whole[header..]].concat());
+    let (log, report) = open(&disk, 1, &small()).unwrap();
+    assert_eq!(report.torn.len(), 1);
+    log.close().await;
+    // The same behind a torn one.
     disk.replace(&path, [&whole, &[1; 8][..], &whole[header..]].concat());
     let (log, report) = open(&disk, 1, &small()).unwrap();
     assert!((60..=72).contains(&report.torn[0].bytes), "{:?}", report.torn);

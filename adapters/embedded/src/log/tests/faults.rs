@@ -1,6 +1,6 @@
 //! A disk that is full, fails, or is slow.
 
-use super::{SOON, append, open, read_all, small, views};
+use super::{SOON, append, crash, open, read_all, small, views};
 use crate::log::files::{Faults, Simulated};
 use crate::log::{Durability, LogConfig};
 use onlooker_ports::{CommitError, Position};
@@ -84,8 +84,7 @@ async fn after_a_failed_sync_nothing_is_believed() {
         let expected = [(0, vec!["first".to_owned(), "second".to_owned()])];
         assert_eq!(read_all(&log, Topic::Views).await.unwrap(), expected);
         // Without closing: what the failed sync dropped is not there, what was acknowledged afterwards is.
-        disk.power_loss();
-        drop(log);
+        crash(&disk, log, Simulated::power_loss);
         let (log, _) = open(&disk, 1, &small()).unwrap();
         assert_eq!(read_all(&log, Topic::Views).await.unwrap(), expected);
     }
@@ -109,8 +108,8 @@ async fn positions_survive_a_failed_sync() {
     assert!(matches!(outcome, Err(CommitError::Unknown(_))), "{outcome:?}");
     assert_eq!(reader.committed(0).await.unwrap().unwrap().offset, 2);
     transactor.commit(&verdict, &[position(4)], &membership).await.unwrap();
-    disk.power_loss();
-    drop((log, reader, transactor));
+    drop((reader, transactor));
+    crash(&disk, log, Simulated::power_loss);
     let (log, _) = open(&disk, 1, &small()).unwrap();
     assert_eq!(log.committed("g", Topic::Views)[0].as_ref().unwrap().note, "A=4");
     assert_eq!(log.ends(Topic::Counted), [2]);
@@ -201,4 +200,35 @@ async fn appends_share_syncs() {
     let syncs = disk.syncs() - before;
     assert!(syncs < 2_000, "{syncs} syncs of 2,000 appends");
     assert_eq!(log.ends(Topic::Views).into_iter().sum::<i64>(), 2_000);
+}
+
+/// A sync failed, the process died, and the entry came back whole from the system's memory: shown once, it stays.
+#[tokio::test]
+async fn what_a_restart_shows_is_durable() {
+    let disk = Simulated::new(17);
+    let (log, _) = open(&disk, 1, &small()).unwrap();
+    append(&log, "first").await.unwrap();
+    disk.set_faults(Faults { failing_syncs: 1, ..Faults::default() });
+    append(&log, "unknown").await.unwrap_err();
+    crash(&disk, log, Simulated::kill);
+    let expected = [(0, vec!["first".to_owned(), "unknown".to_owned()])];
+    let (log, _) = open(&disk, 1, &small()).unwrap();
+    assert_eq!(read_all(&log, Topic::Views).await.unwrap(), expected);
+    crash(&disk, log, Simulated::power_loss);
+    let (log, _) = open(&disk, 1, &small()).unwrap();
+    assert_eq!(read_all(&log, Topic::Views).await.unwrap(), expected);
+}
+
+#[tokio::test]
+async fn a_refused_append_leaves_nothing_behind() {
+    let disk = Simulated::new(19);
+    let config = LogConfig { durability: Durability::Process, ..small() };
+    let (log, _) = open(&disk, 1, &config).unwrap();
+    append(&log, "first").await.unwrap();
+    disk.set_faults(Faults { room: Some(100), ..Faults::default() });
+    assert!(is_full(&append(&log, "second").await));
+    crash(&disk, log, Simulated::kill);
+    let (log, report) = open(&disk, 1, &config).unwrap();
+    assert_eq!(report.torn, []);
+    assert_eq!(read_all(&log, Topic::Views).await.unwrap(), [(0, vec!["first".to_owned()])]);
 }

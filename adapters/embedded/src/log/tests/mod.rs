@@ -5,7 +5,7 @@ mod faults;
 mod loss;
 mod retention;
 
-use super::files::{Disk, FileLayer, Simulated};
+use super::files::{Disk, Faults, FileLayer, Simulated};
 use super::{EmbeddedLog, EmbeddedReader, LogConfig, OpenError, OpenReport};
 use onlooker_ports::{GroupEvent, GroupReader, LogWriter, OutgoingBatch, PortError, Topic};
 use std::path::{Path, PathBuf};
@@ -96,6 +96,13 @@ async fn read_with_gaps<F: FileLayer>(
         all.push((start, values));
     }
     Ok(all)
+}
+
+/// Ends a log in the middle of whatever it does, and the disk in the given way.
+fn crash(disk: &Simulated, log: EmbeddedLog<Simulated>, end: fn(&Simulated)) {
+    disk.set_faults(Faults { operations_left: Some(0), ..Faults::default() });
+    drop(log);
+    end(disk);
 }
 
 fn views_segment(number: u64) -> PathBuf {

@@ -1,6 +1,6 @@
 //! What is removed, and what is kept.
 
-use super::{append, dir, joined, open, read_all, segments, small};
+use super::{append, crash, dir, joined, open, read_all, segments, small};
 use crate::log::files::Simulated;
 use crate::log::{EmbeddedLog, LogConfig};
 use onlooker_ports::{GroupEvent, GroupReader, PortError, Position, Topic};
@@ -116,8 +116,7 @@ async fn a_raised_start_is_kept() {
     log.delete_before(Topic::Views, 0, 4).await.unwrap();
     log.delete_before(Topic::Views, 0, 2).await.unwrap();
     assert_eq!(log.bounds(Topic::Views), [(4, 10)]);
-    disk.power_loss();
-    drop(log);
+    crash(&disk, log, Simulated::power_loss);
     let (log, _) = open(&disk, 1, &small()).unwrap();
     assert_eq!(read_all(&log, Topic::Views).await.unwrap(), [(4, (4..10).map(value).collect())]);
 }
