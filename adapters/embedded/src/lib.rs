@@ -1,4 +1,4 @@
-//! The whole system's storage in one folder.
+#![doc = include_str!("../README.md")]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod log;
