@@ -53,8 +53,8 @@ struct Count {
 /// Items a request, as the API limits them.
 const BATCH: usize = 1000;
 
-/// How long to wait for what is being brought back from the archive.
-const WARM: Duration = Duration::from_secs(3);
+/// How long to wait for what is being brought back from the archive: a thousand items, on a busy machine.
+const WARM: Duration = Duration::from_secs(10);
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 const NO_ANSWER: &str = "not an answer of the counts API";
 
@@ -104,10 +104,7 @@ async fn warm(http: &reqwest::Client, url: &str, body: &Value) -> Result<String>
         let status = response.status();
         let text = response.text().await?;
         if !status.is_success() {
-            let message = serde_json::from_str::<Value>(&text)
-                .ok()
-                .and_then(|v| v["error"]["message"].as_str().map(str::to_owned))
-                .unwrap_or(text);
+            let message = refusal(&text).unwrap_or(text);
             bail!("the counts API answered {status}: {message}");
         }
         let answer: Answer = serde_json::from_str(&text).context(NO_ANSWER)?;
@@ -116,6 +113,14 @@ async fn warm(http: &reqwest::Client, url: &str, body: &Value) -> Result<String>
         }
         tokio::time::sleep(ASK_AGAIN).await;
     }
+}
+
+/// What an answer that is no count says, with the field that it is about.
+fn refusal(text: &str) -> Option<String> {
+    let answer: Value = serde_json::from_str(text).ok()?;
+    let message = answer["error"]["message"].as_str()?;
+    let field = answer["error"]["field"].as_str().map(|field| format!("{field}: ")).unwrap_or_default();
+    Some(field + message)
 }
 
 fn table(rows: &[Count]) -> String {

@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::run::{Session, with_folder};
-use crate::wiring::embedded::in_use;
+use crate::wiring::embedded::{Holder, holder};
 use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -41,13 +41,14 @@ pub(crate) async fn at_folder<T>(
     if !folder.is_dir() {
         bail!("there is no folder {}", folder.display());
     }
-    if !in_use(folder)? {
-        config.embedded.dir = folder.to_owned();
-        return with_folder(config, act).await;
-    }
     let begun = Instant::now();
     loop {
-        if let Some(session) = Session::read(folder) {
+        let Holder::Process(pid) = holder(folder)? else {
+            config.embedded.dir = folder.to_owned();
+            return with_folder(config, act).await;
+        };
+        // A process that was killed leaves its note behind, until the next one writes its own.
+        if let Some(session) = Session::read(folder).filter(|session| Some(session.pid) == pid) {
             return act(&session).await;
         }
         if begun.elapsed() > START {

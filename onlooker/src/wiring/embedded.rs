@@ -71,11 +71,19 @@ impl EmbeddedConfig {
 type FilterSide =
     FilterPorts<EmbeddedReader<Disk>, EmbeddedTransactor<Disk>, EmbeddedHistory<Disk>, MemoryDedup>;
 
-/// Whether a process has the folder open.
-pub(crate) fn in_use(folder: &Path) -> Result<bool> {
+/// Who has a folder open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Holder {
+    Nobody,
+    /// A process, with its id where that can be read.
+    Process(Option<u32>),
+}
+
+/// Who has the folder open.
+pub(crate) fn holder(folder: &Path) -> Result<Holder> {
     match Folder::open(folder) {
-        Ok(_) => Ok(false),
-        Err(FolderError::Locked { .. }) => Ok(true),
+        Ok(_) => Ok(Holder::Nobody),
+        Err(FolderError::Locked { pid, .. }) => Ok(Holder::Process(pid)),
         Err(error) => Err(error.into()),
     }
 }

@@ -1,0 +1,9 @@
+//! Everything in one process over one folder, seen from outside: requests go in over HTTP, and what is checked is what
+//! comes back over HTTP and what lies in the folder.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod commands;
+mod kills;
+mod logs;
+mod starts;
+mod support;
