@@ -292,6 +292,11 @@ async fn main() {
             report(&format!("{how}, batches of {size}: log, transactions"), records, &transactions);
             report(&format!("{how}, batches of {size}: redb"), records.min(200_000), &trees);
         }
+        let mut several = Vec::new();
+        for _ in 0..ROUNDS {
+            several.push(ours(&base, 1_000, 500_000, synced, 4).await);
+        }
+        report(&format!("{how}, batches of 1000, 4 clients: log"), 500_000, &several);
         let mut crowd = Vec::new();
         for _ in 0..ROUNDS {
             crowd.push(ours(&base, 1, 50_000, synced, 64).await);

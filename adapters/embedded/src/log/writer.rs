@@ -27,6 +27,9 @@ const LARGE_ENTRY: u64 = 64 << 10;
 const ENTRIES_AHEAD: u64 = 32;
 const ROOM: std::ops::Range<u64> = 64 << 10..1 << 20;
 
+/// A clock that is corrected by more is worth a word.
+const CLOCK_SLACK_MS: i64 = 60_000;
+
 /// What is known of the file's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tail {
@@ -69,6 +72,15 @@ impl<F: FileLayer> Writer<F> {
         let path = segment.as_ref().map_or_else(|| journal.dir.clone(), |segment| segment.path.clone());
         let missing = || OpenError::damaged(&path, 0, "no file to append to");
         let segment = segment.as_ref().ok_or_else(missing)?;
+        let ahead_ms = segment.last_ms - journal.files.now_ms();
+        if ahead_ms > CLOCK_SLACK_MS {
+            let journal = journal.kind.name();
+            tracing::warn!(
+                journal,
+                ahead_ms,
+                "clock is behind the log's last append; append times stand still until it is not"
+            );
+        }
         let file = journal.files.open(&path, false).map_err(OpenError::io(&path))?;
         Ok(Self {
             file,

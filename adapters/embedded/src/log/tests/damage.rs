@@ -210,3 +210,71 @@ fn the_configuration_is_read_strictly() {
     let unknown = toml::from_str::<LogConfig>("segment_byte = 1").unwrap_err().to_string();
     assert!(unknown.contains("segment_byte"), "{unknown}");
 }
+
+/// Whatever happens to a file: no panic, and never a record that was not written, or one in another's place.
+#[tokio::test]
+async fn no_damage_shows_what_was_not_written() {
+    let (disk, values) = log_of_several().await;
+    let count = super::segments(&disk, &dir().join("views")).len() as u64;
+    let originals: Vec<Vec<u8>> = (0..count).map(|n| disk.read(&views_segment(n)).unwrap()).collect();
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut below = |limit: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        (random % limit.max(1) as u64) as usize
+    };
+    let (mut refused, mut failed, mut whole) = (0, 0, 0);
+    for round in 0..600 {
+        let victim = below(originals.len());
+        let mut content = originals[victim].clone();
+        match round % 5 {
+            0 => content.truncate(below(content.len())),
+            1 => {
+                let at = below(content.len());
+                content[at] ^= 1 << below(8);
+            }
+            2 => {
+                let (from, to) = (below(content.len()), below(content.len()));
+                content[from.min(to)..from.max(to)].fill(0);
+            }
+            3 => {
+                let at = below(content.len());
+                content.splice(at..at, std::iter::repeat_n(0x4f, 1 + below(40)));
+            }
+            _ => {
+                // A part of another file, or of this one, in the wrong place.
+                let other = &originals[below(originals.len())];
+                let (from, at) = (below(other.len()) & !7, below(content.len()) & !7);
+                let length = (other.len() - from).min(content.len() - at);
+                content[at..at + length].copy_from_slice(&other[from..from + length]);
+            }
+        }
+        for (number, original) in originals.iter().enumerate() {
+            let content = if number == victim { content.clone() } else { original.clone() };
+            disk.replace(&views_segment(number as u64), content);
+            // Half of the time the files themselves are read.
+            if round % 2 == 0 {
+                disk.replace(&index_path(&views_segment(number as u64)), Vec::new());
+            }
+        }
+        match open(&disk, 1, &small()) {
+            Err(OpenError::Damaged { .. } | OpenError::Newer { .. } | OpenError::Partitions { .. }) => {
+                refused += 1
+            }
+            Err(error) => panic!("round {round}: {error}"),
+            Ok((log, _)) => {
+                match read_all(&log, Topic::Views).await {
+                    Ok(read) => {
+                        let read = &read[0].1;
+                        assert_eq!(read[..], values[..read.len()], "round {round}");
+                        whole += 1;
+                    }
+                    Err(_) => failed += 1,
+                }
+                log.close().await;
+            }
+        }
+    }
+    assert!(refused > 100 && failed > 10 && whole > 10, "{refused} {failed} {whole}");
+}

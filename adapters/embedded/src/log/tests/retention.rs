@@ -120,3 +120,32 @@ async fn a_raised_start_is_kept() {
     let (log, _) = open(&disk, 1, &small()).unwrap();
     assert_eq!(read_all(&log, Topic::Views).await.unwrap(), [(4, (4..10).map(value).collect())]);
 }
+
+/// Append times never fall, whatever the clock does: history is sought by them.
+#[tokio::test]
+async fn a_clock_that_is_put_back_stops_the_logs_time() {
+    let disk = Simulated::new(29);
+    let (log, _) = open(&disk, 1, &small()).unwrap();
+    let mut reader = joined(&log, Topic::Views, "g").await;
+    reader.start(0, 0).await.unwrap();
+    let mut times = Vec::new();
+    for step in [0, 5, -HOUR, 10, HOUR, 7] {
+        disk.advance_ms(step);
+        append(&log, "v").await.unwrap();
+    }
+    while times.len() < 6 {
+        if let Some(GroupEvent::Records(batch)) = reader.next(super::SOON).await.unwrap() {
+            times.extend(batch.iter().map(|record| record.append_ms));
+        }
+    }
+    let steps: Vec<i64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(steps, [5, 0, 0, 10, 7]);
+    log.close().await;
+    disk.advance_ms(-HOUR);
+    let (log, _) = open(&disk, 1, &small()).unwrap();
+    append(&log, "v").await.unwrap();
+    let mut reader = joined(&log, Topic::Views, "g").await;
+    reader.start(0, 6).await.unwrap();
+    let Some(GroupEvent::Records(batch)) = reader.next(super::SOON).await.unwrap() else { panic!() };
+    assert_eq!(batch.get(0).unwrap().append_ms, times[5]);
+}
