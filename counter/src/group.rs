@@ -113,7 +113,9 @@ impl Grouper {
         self.newest_ms = self.newest_ms.max(record.append_ms);
         self.oldest_ms = self.oldest_ms.min(record.append_ms);
         match read(&record) {
-            Ok((item, member, event_ms)) => {
+            // Counted in the log that it comes from; the archive has it, below offset 0.
+            Ok((.., source_offset)) if source_offset < 0 => {}
+            Ok((item, member, event_ms, _)) => {
                 let item = match self.index.get(item) {
                     Some(known) => *known,
                     None => self.add_item(item),
@@ -206,17 +208,17 @@ fn sort_by_item(seen: &[Seen], items: &mut [ItemGroup]) -> Vec<Seen> {
     sorted
 }
 
-/// The item's key, the viewer and the event time.
-fn read<'a>(record: &RecordRef<'a>) -> Result<(&'a [u8], [u8; 16], i64), DecodeError> {
+/// The item's key, the viewer, the event time, and the view's own offset.
+fn read<'a>(record: &RecordRef<'a>) -> Result<(&'a [u8], [u8; 16], i64, i64), DecodeError> {
     let key = record.key.unwrap_or_default();
     if let Some(view) = record.payload.and_then(CountedRef::read) {
         is_key(key, view.site, view.item)?;
-        return Ok((key, view.viewer.0, view.event_ms));
+        return Ok((key, view.viewer.0, view.event_ms, view.source_offset));
     }
     // The full reader says what is wrong, or reads what our own writers would have written otherwise.
     let view = decode_counted(record.payload)?;
     is_key(key, view.site.as_str(), view.item.as_str())?;
-    Ok((key, view.viewer.0, view.event_ms))
+    Ok((key, view.viewer.0, view.event_ms, view.source_offset))
 }
 
 /// The key decides the partition. A record under another item's key would give the item a second partition, and its
@@ -296,6 +298,25 @@ mod tests {
     }
 
     #[test]
+    fn what_was_carried_over_is_passed_and_not_counted() {
+        let mut batch = BatchBuilder::new(0);
+        let (key, good) = counted("a", 1, 0);
+        let mut carried = onlooker_proto::decode_counted(Some(&good)).unwrap();
+        carried.source_offset = onlooker_proto::CARRIED_OVER;
+        let mut payload = Vec::new();
+        onlooker_proto::encode_counted(&carried, &mut payload);
+        batch.push(0, 1, Some(&key), Some(&payload));
+        batch.push(1, 2, Some(&key), Some(&good));
+        batch.push(2, 3, Some(&key), Some(&payload));
+        let mut grouper = Grouper::new(0, "views.counted");
+        batch.build().iter().for_each(|record| grouper.push(record));
+        let g = grouper.take().unwrap();
+        assert_eq!((g.to, g.records, g.items.len(), g.dead.len()), (3, 3, 1, 0));
+        let offsets: Vec<_> = g.of(&g.items[0]).iter().map(|seen| seen.offset).collect();
+        assert_eq!(offsets, [1]);
+    }
+
+    #[test]
     fn days_beyond_a_key_are_one() {
         let (far, farther) = (day_of(i64::MAX), day_of(i64::MAX / 2));
         assert_eq!(far, farther);
@@ -307,7 +328,7 @@ mod tests {
     #[test]
     fn the_test_helper_makes_readable_records() {
         let (key, payload) = counted("a:b", 7, 1);
-        let (item, member, event_ms) = read(&record_of(1, &key, &payload)).unwrap();
-        assert_eq!((item, member, event_ms), (&b"s:a:b"[..], [7; 16], 1));
+        let read = read(&record_of(1, &key, &payload)).unwrap();
+        assert_eq!(read, (&b"s:a:b"[..], [7; 16], 1, 1));
     }
 }

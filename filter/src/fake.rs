@@ -95,6 +95,14 @@ impl Servers {
         self.0.lock().unwrap()
     }
 
+    /// A verdict of another log, as a restore appends it.
+    pub(crate) fn carry_over(&self, append_ms: i64, counted: &onlooker_proto::Counted) {
+        let mut payload = Vec::new();
+        onlooker_proto::encode_counted(counted, &mut payload);
+        let key = format!("{}:{}", counted.site, counted.item).into_bytes();
+        self.state().outputs.push(Output { topic: Topic::Counted, key, payload, append_ms });
+    }
+
     pub(crate) fn append(&self, partition: usize, append_ms: i64, payload: &[u8]) {
         let record = Record { append_ms, key: b"key".to_vec(), payload: Some(payload.to_vec()) };
         self.state().views[partition].push(record);

@@ -49,8 +49,8 @@ async fn attempt<H: VerdictHistory, D: DedupStore>(
     let mut verdicts = Verdicts::new(settings, jobs, &fresh_name());
     let mut parts = Vec::new();
     let mut failed = BTreeSet::new();
-    // Nothing was counted below offset 0.
-    if jobs.iter().any(|job| job.to.offset > 0) {
+    // Below offset 0 there is only what was carried over from another log, and then the note names a slice.
+    if jobs.iter().any(|job| job.to.offset > 0 || job.to.slice > 0) {
         // Asked for after the committed offsets: the markers of one transaction arrive partition by partition, so an
         // output below a committed offset may still be invisible. It lies below these ends.
         let ends = history.ends().await?;

@@ -1,12 +1,15 @@
 //! The room on servers in memory that fail when they are told to.
 
 use crate::fake::{Servers, unavailable};
+use crate::heart::Note;
 use crate::heart::sim::reference;
 use crate::heart::sim::rng::Rng;
 use crate::{FilterConfig, FilterError, SiteRules, Sites, run};
-use onlooker_event::{ClientId, DeadReason, Facts, ItemId, SiteId, Verdict, View, ViewId, ViewerHash};
+use onlooker_event::{
+    ClientId, DeadReason, Facts, ItemId, SiteId, Verdict, View, ViewId, ViewerHash, client_id_key, dedup_key,
+};
 use onlooker_ports::{Committed, GroupEvent, PortError, Topic};
-use onlooker_proto::{decode_counted, decode_dead, decode_ignored, encode_view};
+use onlooker_proto::{CARRIED_OVER, Counted, decode_counted, decode_dead, decode_ignored, encode_view};
 use onlooker_stage::shutdown::channel;
 use onlooker_stage::telemetry::MetricsHandle;
 use onlooker_stage::{Health, ShutdownTrigger};
@@ -239,6 +242,58 @@ async fn a_group_without_offsets_is_refused_by_name_until_somebody_sets_them() {
     until("readiness", || room.health.report(false).ready).await;
     assert!(room.shows("filter_refused_partitions 0"));
     room.stop().await.unwrap();
+}
+
+/// A log that begins with what was carried over from another one: a viewer of a moment ago is known, also by the id that
+/// a client gave, and everybody else counts.
+#[tokio::test(start_paused = true)]
+async fn a_log_that_begins_with_claims_of_another_one_knows_its_viewers() {
+    let servers = Servers::new(1, 1);
+    // Slice 100 begins at 6,000 s. The log that it comes from was in it; its own records are appended in it, too.
+    let key = |viewer: u8, item: &str| dedup_key(ViewerHash([viewer; 16]), format!("s:{item}").as_bytes());
+    let id = ClientId::new("c1").unwrap();
+    let carried = |viewer: u8, item: &str, s: i64, slice: i64| Counted {
+        view_id: ViewId([3; 16]),
+        site: SiteId::new("s").unwrap(),
+        item: ItemId::new(item).unwrap(),
+        viewer: ViewerHash([viewer; 16]),
+        event_ms: s * 1_000,
+        source_partition: 0,
+        source_offset: CARRIED_OVER,
+        slice,
+        slice_s: SLICE_S,
+        claim: key(viewer, item),
+        id_claim: Some(client_id_key(ViewerHash([viewer; 16]), id.as_str(), format!("s:{item}").as_bytes())),
+        rule_version: 1,
+    };
+    servers.carry_over(6_011_000, &carried(1, "a", 6_005, 100));
+    servers.carry_over(6_011_000, &carried(2, "a", 5_995, 99));
+    // Too long ago to be wanted.
+    servers.carry_over(6_011_000, &carried(3, "a", 5_930, 98));
+    let note = Note { slice: 100, slice_s: SLICE_S }.write();
+    servers.state().committed.insert(0, Committed { offset: 0, note });
+    for (viewer, item, s) in
+        [(1, "a", 6_012), (2, "a", 6_013), (3, "a", 6_014), (1, "b", 6_015), (4, "a", 6_016)]
+    {
+        servers.append(0, s * 1_000, &bytes(&view(viewer, item, s)));
+    }
+    let retry = View { client_id: Some(id), ..view(2, "a", 6_050) };
+    servers.append(0, 6_051_000, &bytes(&retry));
+    let room = start(&servers, config());
+    until("the end", || judged(&servers)).await;
+    let found = verdicts_of_views(&servers);
+    let counted = |offset| found[&(0, offset)] == Verdict::Counted;
+    assert_eq!([0, 1, 2, 3, 4, 5].map(counted), [false, false, true, true, true, false], "{found:?}");
+    room.stop().await.unwrap();
+}
+
+/// Verdicts by place, without those that were carried over.
+fn verdicts_of_views(servers: &Servers) -> BTreeMap<(i32, i64), Verdict> {
+    servers.state().outputs.retain(|output| {
+        output.topic != Topic::Counted
+            || decode_counted(Some(&output.payload)).unwrap().source_offset != CARRIED_OVER
+    });
+    verdicts(servers)
 }
 
 #[tokio::test(start_paused = true)]

@@ -50,7 +50,8 @@ pub struct Counted {
     pub viewer: ::prost::alloc::vec::Vec<u8>,
     #[prost(int64, tag = "6")]
     pub event_ms: i64,
-    /// Where the view stands in `views`.
+    /// Where the view stands in `views`. Offset -1: carried over from another log, where it was counted; it claims and is
+    /// not counted again.
     #[prost(int32, tag = "7")]
     pub source_partition: i32,
     #[prost(int64, tag = "8")]

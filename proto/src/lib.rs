@@ -22,6 +22,10 @@ mod wire {
 /// The version that this program writes, and the newest that it reads.
 pub const VERSION: u32 = 1;
 
+/// The `source_offset` of a verdict that was carried over from another log: its view was counted there, and is in the
+/// history that came with it. It claims, so that its viewer is known, and is never counted again.
+pub const CARRIED_OVER: i64 = -1;
+
 /// Why a record's value could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
@@ -152,7 +156,7 @@ pub struct Counted {
     pub event_ms: i64,
     /// The partition of `views` that the view stands in.
     pub source_partition: i32,
-    /// The view's offset there.
+    /// The view's offset there, or [`CARRIED_OVER`].
     pub source_offset: i64,
     /// The append-time slice in which it was counted.
     pub slice: i64,

@@ -81,12 +81,14 @@ pub struct CountedRef<'a> {
     pub viewer: ViewerHash,
     /// Milliseconds since 1970 (UTC).
     pub event_ms: i64,
+    /// The view's offset in `views`, or [`CARRIED_OVER`](crate::CARRIED_OVER).
+    pub source_offset: i64,
 }
 
 impl<'a> CountedRef<'a> {
     /// Reads a record's value. None: ask `decode_counted`.
     pub fn read(payload: &'a [u8]) -> Option<Self> {
-        let (mut version, mut event_ms) = (0, 0);
+        let (mut version, mut event_ms, mut source_offset) = (0, 0, 0);
         let (mut view_id, mut viewer, mut claim, mut id_claim) = (&[][..], &[][..], &[][..], &[][..]);
         let (mut site, mut item) = ("", "");
         let mut fields = Fields(payload);
@@ -98,7 +100,8 @@ impl<'a> CountedRef<'a> {
                 BYTES_4 => item = fields.text()?,
                 BYTES_5 => viewer = fields.bytes()?,
                 VARINT_6 => event_ms = fields.varint()?.cast_signed(),
-                VARINT_7 | VARINT_8 | VARINT_9 | VARINT_13 | VARINT_14 => _ = fields.varint()?,
+                VARINT_8 => source_offset = fields.varint()?.cast_signed(),
+                VARINT_7 | VARINT_9 | VARINT_13 | VARINT_14 => _ = fields.varint()?,
                 BYTES_10 => claim = fields.bytes()?,
                 BYTES_11 => id_claim = fields.bytes()?,
                 FIXED32_12 => _ = fields.fixed32()?,
@@ -114,7 +117,7 @@ impl<'a> CountedRef<'a> {
         }
         SiteId::check(site).ok()?;
         ItemId::check(item).ok()?;
-        Some(Self { site, item, viewer: ViewerHash(viewer.try_into().ok()?), event_ms })
+        Some(Self { site, item, viewer: ViewerHash(viewer.try_into().ok()?), event_ms, source_offset })
     }
 }
 

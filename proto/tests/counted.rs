@@ -38,6 +38,7 @@ fn agree(bytes: &[u8]) -> Result<Option<Counted>, TestCaseError> {
     let full = full.map_err(|e| TestCaseError::fail(format!("{slim:?} was read, but: {e}")))?;
     prop_assert_eq!((slim.site, slim.item), (full.site.as_str(), full.item.as_str()));
     prop_assert_eq!((slim.viewer, slim.event_ms), (full.viewer, full.event_ms));
+    prop_assert_eq!(slim.source_offset, full.source_offset);
     Ok(Some(full))
 }
 

@@ -12,6 +12,7 @@ pub async fn all<A: Archive>(archive: &A, run: &str, first_partition: i32) {
     what_was_never_written_is_absent(archive, run, first_partition).await;
     the_higher_timestamp_wins_in_any_order(archive, run).await;
     concurrent_writers_leave_the_most_complete(archive, run).await;
+    history_stands_at_offset_0(archive, run).await;
     cells_are_independent(archive, run).await;
     bytes_come_back_as_they_were(archive, run).await;
     names_of_any_kind_stay_apart(archive, run).await;
@@ -89,6 +90,27 @@ pub async fn the_higher_timestamp_wins_in_any_order<A: Archive>(archive: &A, run
         let expected = Archived { sketch: Some(("below 6".into(), 6)), number: Some((60, 6)) };
         assert_eq!(read_one(archive, &key).await, expected, "order {seed}");
     }
+}
+
+/// What was carried over from another log holds none of this log's records: it stands at offset 0, is no absence, may be
+/// written twice, and gives way to every record of the log.
+pub async fn history_stands_at_offset_0<A: Archive>(archive: &A, run: &str) {
+    let (old, empty) = (key(run, "history", None), key(run, "history", Some(3)));
+    let history = [sketch(&old, "before", 0), number(&old, 7, 0), number(&empty, 0, 0)];
+    for _ in 0..2 {
+        write(archive, &history).await;
+        let both = Archived { sketch: Some(("before".into(), 0)), number: Some((7, 0)) };
+        let zero = Archived { sketch: None, number: Some((0, 0)) };
+        assert_eq!(read(archive, &[old.clone(), empty.clone()]).await, [both, zero]);
+    }
+    write(archive, &[number(&old, 8, 1)]).await;
+    write(archive, &history).await;
+    let counted = Archived { sketch: Some(("before".into(), 0)), number: Some((8, 1)) };
+    assert_eq!(read_one(archive, &old).await, counted);
+    write(archive, &[sketch(&old, "and after", 1)]).await;
+    write(archive, &history).await;
+    let counted = Archived { sketch: Some(("and after".into(), 1)), number: Some((8, 1)) };
+    assert_eq!(read_one(archive, &old).await, counted);
 }
 
 /// The same within one call, where cells of an item travel together, and with two writers at once.

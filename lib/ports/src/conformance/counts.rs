@@ -12,8 +12,8 @@ mod read;
 
 pub use apply::{
     a_base_is_built_on_and_never_merged, absent_sketches_are_asked_for, batches_stand_on_exactly_their_state,
-    large_batches_are_one_step, numbers_and_sketches_are_kept, one_of_many_counters_wins,
-    wishes_are_restored_without_members,
+    history_is_counted_on, large_batches_are_one_step, numbers_and_sketches_are_kept,
+    one_of_many_counters_wins, wishes_are_restored_without_members,
 };
 pub use flush::{
     a_round_sees_one_moment, old_numbers_are_swept, only_what_is_clean_is_evicted,
@@ -81,6 +81,7 @@ pub async fn all<C: CountsUnderTest>(test: &C) {
     answers_keep_order_and_kind(test, 14).await;
     wishes_are_taken_once(test, 15).await;
     foreign_hands_are_noticed(test, 16).await;
+    history_is_counted_on(test, 21).await;
     for seed in 0..3 {
         random_steps_agree_with_a_model(test, 17 + seed, u64::try_from(seed).unwrap_or(0)).await;
     }

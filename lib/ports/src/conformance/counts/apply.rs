@@ -6,6 +6,9 @@ use super::{
 };
 use crate::{ApplyOutcome, Base, CountLookup, CountStore, Held, ReadCount};
 use onlooker_event::CountKey;
+use std::time::Duration;
+
+const HOUR: Duration = Duration::from_secs(3_600);
 
 /// A batch that comes twice, too early or too late changes nothing; nor does one on no state at all.
 pub async fn batches_stand_on_exactly_their_state<C: CountsUnderTest>(test: &C, partition: i32) {
@@ -62,6 +65,32 @@ pub async fn numbers_and_sketches_are_kept<C: CountsUnderTest>(test: &C, partiti
     done(store, partition, batch(10, 20).number(long, 9, 20).sketch(long, members(2..8), None)).await;
     assert_holds(test, partition, long, &[0..8]).await;
     assert_eq!(held(store, partition, 20, std::slice::from_ref(long)).await[0].number, Some(number(9, 20)));
+}
+
+/// What the archive has at offset 0 was counted before this log began. The log's first record goes on top of it, and so does
+/// a reader's wish before there is any; archived again, it still says offset 0. Evicts everywhere.
+pub async fn history_is_counted_on<C: CountsUnderTest>(test: &C, partition: i32) {
+    let (store, old) = (test.store(), key("history"));
+    begin(store, partition, 0).await;
+    let wish = batch(0, 0).number(&old, 7, 0).sketch(&old, Vec::new(), Some(base_of(0..5, 0)));
+    done(store, partition, wish).await;
+    assert_eq!(dirty(store, partition).await, (vec![old.clone()], vec![old.clone()]));
+    assert_eq!(read_sketch(store, partition, 0, &old).await.0, 0);
+    assert_eq!(up(store.settle_sketches(partition, &[(old.clone(), 0)], HOUR).await), 1);
+    assert_eq!(up(store.settle_numbers(partition, &[(old.clone(), number(7, 0))]).await), 1);
+    assert_eq!(dirty(store, partition).await, (vec![], vec![]));
+    test.evict().await;
+    let evicted = Held { number: Some(number(7, 0)), sketch: false };
+    assert_eq!(held(store, partition, 0, std::slice::from_ref(&old)).await, [evicted]);
+
+    let first = batch(0, 10).number(&old, 9, 10);
+    let without = first.clone().sketch(&old, members(5..7), None);
+    assert_eq!(up(store.apply(partition, &without).await), ApplyOutcome::Missing(vec![0]));
+    done(store, partition, first.sketch(&old, members(5..7), Some(base_of(0..5, 0)))).await;
+    assert_eq!(read_sketch(store, partition, 10, &old).await.0, 10);
+    assert_holds(test, partition, &old, &[0..7]).await;
+    let expected = Held { number: Some(number(9, 10)), sketch: true };
+    assert_eq!(held(store, partition, 10, std::slice::from_ref(&old)).await, [expected]);
 }
 
 /// An absent sketch without a base stops the whole batch, and says which.
