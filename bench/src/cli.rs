@@ -36,6 +36,8 @@ enum Command {
     Chain(benchmarks::chain::Args),
     /// Views and reads at once, by a timetable, with all servers on this machine
     Load(benchmarks::load::Args),
+    /// One process with one folder: views from the log to sketches, and from requests to the disk; restart; memory
+    Embedded(benchmarks::embedded::Args),
     /// All of the above
     All,
     /// Runs as one of the peers
@@ -69,6 +71,7 @@ fn measure(command: &Command, options: &Options) -> Result<()> {
         Command::CounterRedis => benchmarks::counter_redis::run(options),
         Command::Chain(args) => benchmarks::chain::run(options, args),
         Command::Load(args) => benchmarks::load::run(options, args),
+        Command::Embedded(args) => benchmarks::embedded::run(options, args),
         Command::All => benchmarks::all(options),
         Command::Peer { peer } => peer.run(),
     }

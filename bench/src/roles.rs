@@ -71,7 +71,7 @@ impl Round {
         let config = self.folder.path().join(format!("{room}.toml"));
         fs::write(&config, format!("{}\n[admin]\nlisten = \"{admin}\"\n{settings}", self.base))?;
         let program = self.program(&[room, "--config", &config.to_string_lossy()]);
-        Ok(Role { name: room, process: program.start()?, admin, log: program.log })
+        Ok(Role { name: room, process: program.start()?, admin, listen: None, log: program.log })
     }
 
     fn once(&self, command: &[&str]) -> Result<()> {
@@ -148,10 +148,54 @@ pub(crate) struct Role {
     name: &'static str,
     process: Process,
     admin: SocketAddr,
+    /// Of `onlooker run`.
+    listen: Option<SocketAddr>,
     log: PathBuf,
 }
 
 impl Role {
+    /// `onlooker run` on a folder, on ports of its own. `settings` are sections of TOML.
+    pub(crate) fn solo(executable: &Path, folder: &Path, settings: &str) -> Result<Self> {
+        let [admin, listen] =
+            [free_port()?, free_port()?].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let config = folder.with_extension("toml");
+        let own = format!("[admin]\nlisten = \"{admin}\"\n[collector]\nlisten = \"{listen}\"\n");
+        fs::write(&config, format!("{own}{settings}"))?;
+        let program = Program {
+            executable: executable.into(),
+            args: ["run", "--config", &config.to_string_lossy(), "--dir", &folder.to_string_lossy()]
+                .map(Into::into)
+                .into(),
+            folder: folder.parent().context("a folder in a folder")?.to_owned(),
+            log: folder.with_extension("log"),
+            name: "onlooker run".into(),
+        };
+        Ok(Self { name: "run", process: program.start()?, admin, listen: Some(listen), log: program.log })
+    }
+
+    /// Where it takes views and gives counts.
+    pub(crate) fn listen(&self) -> Result<SocketAddr> {
+        self.listen.with_context(|| format!("{} has no such listener", self.name))
+    }
+
+    /// The sum of a metric's series.
+    pub(crate) fn metric(&self, name: &str) -> Result<f64> {
+        let answer = Connection::open(self.admin, Duration::from_secs(5))?.send(&get("/metrics"))?;
+        let text = String::from_utf8(answer.body)?;
+        let values = text.lines().filter_map(|line| {
+            let rest = line.strip_prefix(name)?;
+            let value =
+                if rest.starts_with('{') { rest.rsplit_once(' ')?.1 } else { rest.strip_prefix(' ')? };
+            value.parse::<f64>().ok()
+        });
+        Ok(values.sum())
+    }
+
+    /// Kills it, as a crash does.
+    pub(crate) fn kill(mut self) -> Result<()> {
+        self.process.kill()
+    }
+
     /// For a meter.
     pub(crate) fn watched(&self) -> Watched {
         Watched { name: self.name, pid: self.process.pid() }

@@ -4,6 +4,7 @@ pub(crate) mod chain;
 pub(crate) mod collector;
 pub(crate) mod counter_redis;
 pub(crate) mod drain;
+pub(crate) mod embedded;
 pub(crate) mod filter_redis;
 pub(crate) mod load;
 
@@ -37,6 +38,7 @@ impl Options {
 
 /// One after the other.
 pub(crate) fn all(options: &Options) -> Result<()> {
+    embedded::run(options, &embedded::Args::default())?;
     collector::run(options)?;
     filter_redis::run(options)?;
     counter_redis::run(options)?;
