@@ -70,6 +70,11 @@ impl BatchBuilder {
         Self { partition, arena: Vec::new(), entries: Vec::new() }
     }
 
+    /// An empty batch with room for so many records, and for so many bytes of their keys and values.
+    pub fn with_capacity(partition: i32, records: usize, bytes: usize) -> Self {
+        Self { partition, arena: Vec::with_capacity(bytes), entries: Vec::with_capacity(records) }
+    }
+
     /// Appends a record; offsets must rise.
     pub fn push(&mut self, offset: i64, append_ms: i64, key: Option<&[u8]>, payload: Option<&[u8]>) {
         let start = self.arena.len();

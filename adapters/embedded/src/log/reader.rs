@@ -16,9 +16,10 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 /// A run of so many records is handed out where it lies; smaller ones are gathered into one batch.
-const LARGE_RUN: usize = 256;
-/// Bytes that are gathered at once, about.
-const GATHERED_BYTES: usize = 1 << 20;
+const LARGE_RUN: u32 = 256;
+/// Records and bytes that are gathered at once, about.
+const GATHERED_RECORDS: usize = 1_000;
+const GATHERED_BYTES: usize = 128 << 10;
 
 /// What we do with a partition.
 #[derive(Debug, Clone, Copy, Default)]
@@ -33,7 +34,8 @@ struct Part {
 
 /// Where a partition's next record is.
 enum Found {
-    Memory(Vec<TailRun>),
+    Memory(TailRun),
+    Gathered(Batch),
     File(ChunkPlace),
     End(i64),
     Lost { earliest: i64, end: i64 },
@@ -145,21 +147,26 @@ impl<F: FileLayer> EmbeddedReader<F> {
             if there > next {
                 return Found::Lost { earliest: there, end: place.end };
             }
-            let (mut records, mut bytes) = (0, 0);
-            let enough = self.log.config.batch_records;
-            let mut runs = Vec::new();
-            for run in place.tail.range(from..) {
-                let large = run.count as usize >= LARGE_RUN;
-                if runs.is_empty() || (!large && records < enough && bytes < GATHERED_BYTES) {
-                    records += run.count as usize;
-                    bytes += run.bytes.len();
-                    runs.push(run.clone());
-                }
-                if large || records >= enough || bytes >= GATHERED_BYTES {
-                    break;
-                }
+            let Some(first) = place.tail.get(from) else { return Found::End(place.end) };
+            if first.count >= LARGE_RUN {
+                return Found::Memory(first.clone());
             }
-            return Found::Memory(runs);
+            // Copied under the lock: less than to keep the runs alive beyond it, as long as it is little.
+            let (mut records, mut bytes) = (0, 0);
+            let runs = place.tail.range(from..).take_while(|run| {
+                let more = run.count < LARGE_RUN && records < GATHERED_RECORDS && bytes < GATHERED_BYTES;
+                records += run.count as usize;
+                bytes += run.bytes.len();
+                more
+            });
+            let runs = runs.map(|run| RunAt {
+                base: run.base,
+                count: run.count,
+                append_ms: run.append_ms,
+                bytes: &run.bytes,
+            });
+            let limit = self.log.config.batch_records.min(GATHERED_RECORDS);
+            return Found::Gathered(gathered(index as i32, runs, next, limit, &mut Hint::default()));
         }
         let after = state.segments.partition_point(|segment| segment.start(slot) <= next);
         match state.segments.get(after.saturating_sub(1)) {
@@ -168,24 +175,10 @@ impl<F: FileLayer> EmbeddedReader<F> {
         }
     }
 
-    fn batch_of_tail(&mut self, index: usize, next: i64, runs: &[TailRun]) -> Batch {
+    fn batch_of_tail(&mut self, index: usize, next: i64, run: &TailRun) -> Batch {
         let limit = self.log.config.batch_records;
-        let hint = &mut self.parts[index].hint;
-        let at = |run: &'_ TailRun| (run.base, run.count, run.append_ms);
-        match runs {
-            [only] => {
-                let (base, count, append_ms) = at(only);
-                let run = RunAt { base, count, append_ms, bytes: &only.bytes };
-                shared(index as i32, &only.bytes, std::iter::once((0, run)), next, limit, hint)
-            }
-            _ => {
-                let runs = runs.iter().map(|run| {
-                    let (base, count, append_ms) = at(run);
-                    RunAt { base, count, append_ms, bytes: &run.bytes }
-                });
-                gathered(index as i32, runs, next, limit, hint)
-            }
-        }
+        let at = RunAt { base: run.base, count: run.count, append_ms: run.append_ms, bytes: &run.bytes };
+        shared(index as i32, &run.bytes, std::iter::once((0, at)), next, limit, &mut self.parts[index].hint)
     }
 
     fn batch_of_chunk(&mut self, chunk: &Chunk, index: usize, next: i64) -> Batch {
@@ -207,9 +200,13 @@ impl<F: FileLayer> EmbeddedReader<F> {
             let index = (self.turn + step) % count;
             let Some(next) = self.parts[index].next else { continue };
             match self.find(index, next) {
-                Found::Memory(runs) => {
+                Found::Memory(run) => {
                     self.turn = index + 1;
-                    let batch = self.batch_of_tail(index, next, &runs);
+                    let batch = self.batch_of_tail(index, next, &run);
+                    return self.handed_out(index, next, batch).map(Some);
+                }
+                Found::Gathered(batch) => {
+                    self.turn = index + 1;
                     return self.handed_out(index, next, batch).map(Some);
                 }
                 Found::End(end) => {

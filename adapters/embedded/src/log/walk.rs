@@ -78,6 +78,10 @@ pub(crate) fn shared<'a>(
     batch.build()
 }
 
+/// Room for a few records of usual size; what takes more grows.
+const FEW: usize = 64;
+const USUAL_BYTES: usize = 160;
+
 /// A batch with a copy of the runs, which are small and lie in buffers of their own.
 pub(crate) fn gathered<'a>(
     partition: i32,
@@ -86,7 +90,7 @@ pub(crate) fn gathered<'a>(
     limit: usize,
     hint: &mut Hint,
 ) -> Batch {
-    let mut batch = BatchBuilder::new(partition);
+    let mut batch = BatchBuilder::with_capacity(partition, FEW, FEW * USUAL_BYTES);
     let mut next = offset;
     for run in runs {
         if batch.len() >= limit || run.base > next {
