@@ -146,6 +146,7 @@ fn survey(partition: &Partition, batch: &Apply, touched: &[Touched<'_>], bases: 
     let mut last: Option<(&[u8], Option<Id>)> = None;
     for group in touched.chunks(TOGETHER) {
         near(partition, group.iter().map(|touched| touched.hash));
+        let begin = survey.ids.len();
         for touched in group {
             let id = match last {
                 Some((name, id)) if name == touched.name => id,
@@ -160,8 +161,17 @@ fn survey(partition: &Partition, batch: &Apply, touched: &[Touched<'_>], bases: 
                 }
             };
             survey.ids.push(id);
-            let slot = id.and_then(|id| partition.item(id).slot(touched.scope));
-            if id.is_some() && slot.is_none() {
+        }
+        let slots = group.iter().zip(&survey.ids[begin..]);
+        let mut found = [None; TOGETHER];
+        let mut first_bytes = 0;
+        for (found, (touched, id)) in found.iter_mut().zip(slots) {
+            *found = id.and_then(|id| partition.item(id).slot(touched.scope));
+            first_bytes ^= found.map_or(0, |slot| slot.form.touch());
+        }
+        std::hint::black_box(first_bytes);
+        for (at_in_group, (touched, slot)) in group.iter().zip(found).enumerate() {
+            if slot.is_none() && survey.ids[begin + at_in_group].is_some() {
                 survey.growth += Item::DAY_BYTES;
             }
             if let Some(at) = touched.sketch {
@@ -190,7 +200,6 @@ fn look_at_sketch(survey: &mut Survey, slot: Option<&Slot>, at: usize, members: 
             Some(base) => survey.growth += base.heap_bytes() + base.growth(members),
         }
     } else {
-        std::hint::black_box(form.touch());
         survey.growth += form.growth(members);
     }
 }
