@@ -34,7 +34,8 @@ pub struct LogConfig {
     /// Views beyond this size are removed before their time, the oldest first; never what a group has not read.
     /// Bytes; 0: no limit.
     pub views_retention_bytes: u64,
-    /// The same for verdicts, with the same care for the hours above. Bytes; 0: no limit.
+    /// The same for verdicts, read by the counter. Choose it so that two of the filter's slices fit: what its memory
+    /// would be rebuilt from is removed as well. Bytes; 0: no limit.
     pub verdicts_retention_bytes: u64,
     /// A journal that has this size and holds nothing that may be removed takes no more: appends are refused as if the
     /// disk were full. Bytes; 0: the disk alone is the limit.

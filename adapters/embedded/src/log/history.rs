@@ -1,10 +1,11 @@
 //! Reading what was counted before.
 
 use super::chunk::{Chunk, ChunkPlace};
+use super::chunk_failure::chunk_failure;
 use super::error::failed;
 use super::files::FileLayer;
 use super::journal::Journal;
-use super::reader::{chunk_failure, port_error};
+use super::reader::port_error;
 use super::shared::Shared;
 use super::walk::{Hint, RunAt, shared};
 use onlooker_ports::{Batch, PortError, Topic, VerdictHistory};

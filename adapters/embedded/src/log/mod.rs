@@ -11,7 +11,8 @@
 //! committed outside a transaction: they reach the disk with the next synced entry.
 //!
 //! # What a crash leaves behind, and what is damage
-//! The last segment may end in a torn entry, or in zeros. It is cut off there and reported. An entry that is not whole
+//! The last segment may end in a torn entry, which is cut off and reported, and in zeros, which are room that was made
+//! ahead (a sync within it takes half as long) and are cut off in silence. An entry that is not whole
 //! although a whole one behind it says that all before it was durable is damage, as is anything wrong in an earlier
 //! segment: the log then refuses to open (or, found by a reader, fails the read), names file, position and offsets, and
 //! changes nothing. Nothing is ever skipped. A segment that is read through its index is verified when it is read.
@@ -30,10 +31,12 @@
 
 mod append;
 mod chunk;
+mod chunk_failure;
 mod config;
 mod encode;
 mod error;
 pub mod files;
+mod folder;
 mod format;
 mod groups;
 mod history;

@@ -4,8 +4,9 @@ use super::append::{EmbeddedTransactor, EmbeddedWriter};
 use super::config::{Kind, LogConfig};
 use super::encode::{Encoded, Mark};
 use super::error::{OpenError, failed};
-use super::files::{Disk, FileLayer, LogFile, read_exact, write_all};
-use super::format::{FORGOTTEN, LOG_START, SegmentHeader};
+use super::files::{Disk, FileLayer};
+use super::folder::{first_segment, is_complete, leave_out, make_complete, new_id, raise_starts};
+use super::format::{FORGOTTEN, LOG_START};
 use super::groups::Groups;
 use super::history::EmbeddedHistory;
 use super::journal::{Journal, State};
@@ -13,16 +14,12 @@ use super::metrics::JournalMetrics;
 use super::reader::{EmbeddedReader, port_error};
 use super::recover::{Recovered, TornTail, recover};
 use super::shared::Shared;
-use super::writer::{Writer, begin};
+use super::writer::Writer;
 use onlooker_ports::{Committed, OutgoingBatch, PortError, Topic};
-use std::collections::VecDeque;
-use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// Says that both journals have been made: one that is missing later was lost.
-const COMPLETE: &str = "complete";
 const LOCK: &str = "lock";
 /// More would make every entry's bookkeeping larger than its records.
 const MOST_PARTITIONS: u32 = 4_096;
@@ -286,89 +283,5 @@ impl<F: FileLayer> Drop for EmbeddedLog<F> {
             }
         }
         drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner).take());
-    }
-}
-
-/// A number that no other log has.
-fn new_id<F: FileLayer>(files: &F) -> u64 {
-    RandomState::new().hash_one((files.now_ms(), std::process::id()))
-}
-
-fn first_segment<F: FileLayer>(
-    files: &F,
-    dir: &Path,
-    kind: Kind,
-    partitions: u32,
-    folder: u64,
-) -> std::io::Result<Recovered> {
-    let ends = vec![0; kind.topics().len() * partitions as usize];
-    let header = SegmentHeader {
-        kind,
-        partitions,
-        folder,
-        number: 0,
-        made_ms: files.now_ms(),
-        previous_length: 0,
-        last_ms: 0,
-        ends: ends.clone(),
-        positions: Vec::new(),
-    };
-    let (_, segment) = begin(files, dir, &header)?;
-    Ok(Recovered {
-        folder,
-        segments: VecDeque::from([segment]),
-        ends,
-        positions: Vec::new(),
-        torn: Vec::new(),
-        indexed_anew: 0,
-    })
-}
-
-/// Leaves out the offsets that groups have read and the journal has not got any more.
-fn leave_out<F: FileLayer>(writer: &mut Writer<F>) -> std::io::Result<bool> {
-    let journal = Arc::clone(&writer.journal);
-    let mut floors = Vec::new();
-    for kept in journal.groups.snapshot() {
-        if Kind::of(kept.topic) == journal.kind && kept.partition < journal.partitions {
-            let slot = journal.kind.slot(kept.topic, kept.partition, journal.partitions);
-            if kept.offset > journal.state().slots[slot].end {
-                floors.push((slot, kept.offset));
-            }
-        }
-    }
-    writer.raise(&floors)?;
-    Ok(!floors.is_empty())
-}
-
-fn is_complete<F: FileLayer>(files: &F, dir: &Path) -> Result<bool, OpenError> {
-    let path = dir.join(COMPLETE);
-    let content = files.open(&path, false).and_then(|file| {
-        let length = file.length()?;
-        read_exact(&file, usize::try_from(length).unwrap_or(0), 0)
-    });
-    match content {
-        Ok(content) => Ok(content == COMPLETE.as_bytes()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
-        Err(source) => Err(OpenError::Io { path, source }),
-    }
-}
-
-fn make_complete<F: FileLayer>(files: &F, dir: &Path) -> std::io::Result<()> {
-    let file = files.open(&dir.join(COMPLETE), true)?;
-    write_all(&file, COMPLETE.as_bytes(), 0)?;
-    file.sync_data()?;
-    files.sync_dir(dir)
-}
-
-fn raise_starts<F>(journals: &[Arc<Journal<F>>; 2], groups: &Groups, partitions: u32) {
-    for journal in journals {
-        let mut state = journal.state();
-        for topic in journal.kind.topics() {
-            for partition in 0..partitions {
-                if let Some(start) = groups.committed(*topic, LOG_START, partition) {
-                    state.raise_start(journal.kind.slot(*topic, partition, partitions), start.offset);
-                }
-            }
-        }
     }
 }
