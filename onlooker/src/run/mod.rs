@@ -35,6 +35,8 @@ batch_records = 5000
 applies_at_once = 256
 linger_ms = 2
 durable_ms = 2000
+[flusher]
+page_keys = 2048
 "#;
 
 /// Runs until it is told to stop.
