@@ -199,14 +199,16 @@ fn scan(file: &impl LogFile, segment: &Segment, folder: u64, length: u64) -> Res
     let mut at = 0;
     while so_far.length < length {
         let place = Place { folder, segment: segment.number, position: so_far.length };
-        let claimed = Entry::length(&buffer[at..]);
-        if claimed.is_none_or(|claimed| buffer.len() - at < claimed) {
-            let left = length - so_far.length;
-            let wanted = claimed.unwrap_or(0).max(2 * CHUNK).min(usize::try_from(left).unwrap_or(usize::MAX));
-            if wanted > buffer.len() - at {
-                buffer = read_exact(file, wanted, so_far.length).map_err(OpenError::io(path))?;
-                at = 0;
+        let left = usize::try_from(length - so_far.length).unwrap_or(usize::MAX);
+        // The entry's head, once it is read, says how much more it takes.
+        loop {
+            let claimed = Entry::length(&buffer[at..]).unwrap_or(0);
+            let (here, wanted) = (buffer.len() - at, claimed.max(2 * CHUNK).min(left));
+            if here >= wanted || claimed > 0 && here >= claimed {
+                break;
             }
+            buffer = read_exact(file, wanted, so_far.length).map_err(OpenError::io(path))?;
+            at = 0;
         }
         let Some(entry) = Entry::parse(&buffer[at..], place) else {
             fault = Some(format!("no whole entry; the offsets from here on are {ends:?}"));

@@ -1,6 +1,6 @@
 //! Losing the power, or the process, again and again, in the middle of anything.
 
-use super::{LEFT_OUT, SOON, joined, open, read_all, read_with_gaps, small};
+use super::{LEFT_OUT, SOON, append, crash, joined, open, read_all, read_with_gaps, small};
 use crate::log::files::{Faults, Simulated};
 use crate::log::{Durability, EmbeddedLog, LogConfig};
 use onlooker_ports::{GroupEvent, GroupReader, LogWriter, OutgoingBatch, Position, Topic, Transactor};
@@ -290,4 +290,22 @@ async fn offsets_that_were_read_and_lost_are_left_out() {
         assert_eq!(told, expected);
         log.close().await;
     }
+}
+
+/// Also those that no buffer of the recovery holds at once.
+#[tokio::test]
+async fn large_entries_are_no_torn_tails() {
+    let disk = Simulated::new(9);
+    let config = LogConfig { durability: Durability::Power, ..LogConfig::default() };
+    let (log, _) = open(&disk, 1, &config).unwrap();
+    let values = [3 << 20, 10, 600 << 10, 1 << 20, 4 << 20].map(|bytes| "x".repeat(bytes));
+    for value in &values {
+        append(&log, value).await.unwrap();
+    }
+    crash(&disk, log, Simulated::power_loss);
+    let (log, report) = open(&disk, 1, &config).unwrap();
+    // The last word of a log that is closed may be torn, and is no record.
+    assert!(report.torn.iter().all(|torn| torn.bytes <= 64), "{:?}", report.torn);
+    let (_, read) = read_all(&log, Topic::Views).await.unwrap().remove(0);
+    assert_eq!(read.iter().map(String::len).collect::<Vec<_>>(), values.map(|value| value.len()));
 }
