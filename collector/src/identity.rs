@@ -27,6 +27,16 @@ pub(crate) enum Identity<'a> {
     Anonymous(IpAddr, Option<&'a str>),
 }
 
+impl IdentityConfig {
+    /// Tells keys apart without giving one away: the same for the same key, however it is written. None: there is no key
+    /// that could be used.
+    pub fn fingerprint(&self) -> Option<String> {
+        let mut mac = Hasher::new(self).ok()?.keyed;
+        parts(&mut mac, &[b"fingerprint"]);
+        Some(mac.finalize().into_bytes()[..8].iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+}
+
 /// Makes viewers' hashes.
 #[derive(Clone)]
 pub(crate) struct Hasher {
@@ -132,6 +142,19 @@ mod tests {
     }
 
     const KEY: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+
+    #[test]
+    fn a_fingerprint_is_that_of_the_key_and_not_of_how_it_is_written() {
+        let of = |secret: &str| {
+            IdentityConfig { version: 1, secret: Secret::new(secret.to_owned()) }.fingerprint()
+        };
+        let key = [7_u8; 32];
+        let hex: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(of(&hex), of(&STANDARD.encode(key)));
+        assert_eq!(of(&hex).map(|text| text.len()), Some(16));
+        assert_ne!(of(&hex), of(&"08".repeat(32)));
+        assert_eq!(of("short"), None);
+    }
 
     #[test]
     fn keys_are_checked() {

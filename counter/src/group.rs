@@ -114,8 +114,8 @@ impl Grouper {
         self.oldest_ms = self.oldest_ms.min(record.append_ms);
         match read(&record) {
             // Counted in the log that it comes from; the archive has it, below offset 0.
-            Ok((.., source_offset)) if source_offset < 0 => {}
-            Ok((item, member, event_ms, _)) => {
+            Ok(view) if view.source_offset < 0 => {}
+            Ok(Counted { item, member, event_ms, .. }) => {
                 let item = match self.index.get(item) {
                     Some(known) => *known,
                     None => self.add_item(item),
@@ -208,17 +208,29 @@ fn sort_by_item(seen: &[Seen], items: &mut [ItemGroup]) -> Vec<Seen> {
     sorted
 }
 
-/// The item's key, the viewer, the event time, and the view's own offset.
-fn read<'a>(record: &RecordRef<'a>) -> Result<(&'a [u8], [u8; 16], i64, i64), DecodeError> {
+/// What counting takes from a record.
+#[derive(Debug, PartialEq, Eq)]
+struct Counted<'a> {
+    /// `site:item`.
+    item: &'a [u8],
+    member: [u8; 16],
+    event_ms: i64,
+    /// The view's own, in `views`.
+    source_offset: i64,
+}
+
+fn read<'a>(record: &RecordRef<'a>) -> Result<Counted<'a>, DecodeError> {
     let key = record.key.unwrap_or_default();
     if let Some(view) = record.payload.and_then(CountedRef::read) {
         is_key(key, view.site, view.item)?;
-        return Ok((key, view.viewer.0, view.event_ms, view.source_offset));
+        let (member, event_ms, source_offset) = (view.viewer.0, view.event_ms, view.source_offset);
+        return Ok(Counted { item: key, member, event_ms, source_offset });
     }
     // The full reader says what is wrong, or reads what our own writers would have written otherwise.
     let view = decode_counted(record.payload)?;
     is_key(key, view.site.as_str(), view.item.as_str())?;
-    Ok((key, view.viewer.0, view.event_ms, view.source_offset))
+    let (member, event_ms, source_offset) = (view.viewer.0, view.event_ms, view.source_offset);
+    Ok(Counted { item: key, member, event_ms, source_offset })
 }
 
 /// The key decides the partition. A record under another item's key would give the item a second partition, and its
@@ -329,6 +341,6 @@ mod tests {
     fn the_test_helper_makes_readable_records() {
         let (key, payload) = counted("a:b", 7, 1);
         let read = read(&record_of(1, &key, &payload)).unwrap();
-        assert_eq!(read, (&b"s:a:b"[..], [7; 16], 1, 1));
+        assert_eq!(read, Counted { item: b"s:a:b", member: [7; 16], event_ms: 1, source_offset: 1 });
     }
 }

@@ -5,7 +5,7 @@ use crate::config::{Config, Layers, masked};
 use crate::roles::{self, Role};
 #[cfg(feature = "cluster")]
 use crate::wiring::cluster;
-use crate::{get, import, run};
+use crate::{carry, get, import, run};
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -62,6 +62,8 @@ enum Command {
     },
     Import(import::ImportArgs),
     Get(get::GetArgs),
+    Export(carry::ExportArgs),
+    Restore(carry::RestoreArgs),
 }
 
 #[derive(Debug, Clone, Copy, Subcommand)]
@@ -101,6 +103,8 @@ async fn dispatch(cli: Cli, env: &[(String, String)]) -> Result<()> {
         Command::Run(args) => run::run(args, load_alone(&cli.configuration, env)?).await,
         Command::Import(args) => import::run(args, load_alone(&cli.configuration, env)?, env).await,
         Command::Get(args) => get::run(args, load_alone(&cli.configuration, env)?).await,
+        Command::Export(args) => carry::export(args, load_alone(&cli.configuration, env)?).await,
+        Command::Restore(args) => carry::restore(args, load_alone(&cli.configuration, env)?).await,
         Command::Config { command } => show(command, &cli.configuration, env),
         #[cfg(feature = "cluster")]
         Command::Topics(args) => cluster::topics(args, &load(&cli.configuration, env)?).await,

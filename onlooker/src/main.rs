@@ -1,6 +1,7 @@
 //! The executable: chooses what to run.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod carry;
 mod cli;
 mod config;
 mod get;

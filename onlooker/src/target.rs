@@ -38,18 +38,28 @@ pub(crate) async fn at_folder<T>(
     mut config: Config,
     act: impl AsyncFnOnce(&Session) -> Result<T>,
 ) -> Result<T> {
+    match running(folder).await? {
+        Some(session) => act(&session).await,
+        None => {
+            config.embedded.dir = folder.to_owned();
+            with_folder(config, act).await
+        }
+    }
+}
+
+/// The process that has the folder open; none if nobody has.
+pub(crate) async fn running(folder: &Path) -> Result<Option<Session>> {
     if !folder.is_dir() {
         bail!("there is no folder {}", folder.display());
     }
     let begun = Instant::now();
     loop {
         let Holder::Process(pid) = holder(folder)? else {
-            config.embedded.dir = folder.to_owned();
-            return with_folder(config, act).await;
+            return Ok(None);
         };
         // A process that was killed leaves its note behind, until the next one writes its own.
         if let Some(session) = Session::read(folder).filter(|session| Some(session.pid) == pid) {
-            return act(&session).await;
+            return Ok(Some(session));
         }
         if begun.elapsed() > START {
             bail!("{} is in use by a process that does not say where it listens", folder.display());

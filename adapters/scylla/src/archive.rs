@@ -9,10 +9,15 @@ use onlooker_event::CountKey;
 use onlooker_ports::{Archive, ArchiveCell, Archived, PortError};
 use scylla::errors::ExecutionError;
 use scylla::response::query_result::QueryResult;
+use scylla::response::{PagingState, PagingStateResponse};
 use scylla::statement::batch::{Batch, BatchStatement, BatchType};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
+
+/// Where a scan goes on.
+#[derive(Debug, Clone)]
+pub struct ScanPage(PagingState);
 
 /// Sketches and numbers of one log, in two tables. Clones share the session.
 ///
@@ -80,6 +85,26 @@ impl ScyllaArchive {
                 &*self.log
             ))),
         }
+    }
+
+    /// The log's rows, a page at a time, in no order. `from`: what came with the page before; the first begins without.
+    /// None comes with the last page, which may be empty, as may others. A page sees rows of its own moment.
+    ///
+    /// # Errors
+    /// As for a read; the page may be asked for again.
+    pub async fn scan(
+        &self,
+        from: Option<ScanPage>,
+    ) -> Result<(Vec<(CountKey, Archived)>, Option<ScanPage>), PortError> {
+        let live = self.link.live().await?;
+        let state = from.map_or_else(PagingState::start, |page| page.0);
+        let answer = live.session.execute_single_page(&live.prepared.scan, (), state).await;
+        let (result, next) = answer.map_err(|error| self.link.note(&live, from_execution(&error)))?;
+        let next = match next {
+            PagingStateResponse::HasMorePages { state } => Some(ScanPage(state)),
+            PagingStateResponse::NoMorePages => None,
+        };
+        Ok((rows::of_log(result, &self.log)?, next))
     }
 
     async fn read_log(&self) -> Result<Option<(String, i32)>, PortError> {

@@ -10,6 +10,6 @@ mod session;
 mod statements;
 mod tls;
 
-pub use archive::ScyllaArchive;
+pub use archive::{ScanPage, ScyllaArchive};
 pub use config::{ConfigError, ScyllaConfig, TlsConfig};
 pub use schema::{Drift, SchemaReport, apply, check};

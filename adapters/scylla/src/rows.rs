@@ -77,17 +77,39 @@ pub(crate) fn collect(answer: QueryResult, found: &mut HashMap<Vec<u8>, Archived
         key.extend_from_slice(scope);
         key.push(b':');
         key.extend_from_slice(item);
-        // Copied, for a shared slice would keep the whole answer in memory.
-        let sketch = blob.zip(blob_ts).map(|(bytes, t)| (Bytes::copy_from_slice(bytes), t));
-        let number = match views.zip(views_ts) {
-            Some((n, u)) => {
-                Some((u64::try_from(n).map_err(|_| failed("a stored number of views is negative"))?, u))
-            }
-            None => None,
-        };
-        found.insert(key, Archived { sketch, number });
+        found.insert(key, archived(blob.zip(blob_ts), views.zip(views_ts))?);
     }
     Ok(())
+}
+
+/// A row as it is scanned: the log's name between the others.
+type ScanRow<'a> = (&'a [u8], &'a [u8], &'a str, Option<&'a [u8]>, Option<i64>, Option<i64>, Option<i64>);
+
+/// An answer's rows of one log.
+pub(crate) fn of_log(answer: QueryResult, log: &str) -> Result<Vec<(CountKey, Archived)>, PortError> {
+    let rows = answer.into_rows_result().map_err(failed)?;
+    let mut found = Vec::new();
+    for row in rows.rows::<ScanRow<'_>>().map_err(failed)? {
+        let (item, scope, of, blob, blob_ts, views, views_ts) = row.map_err(failed)?;
+        if of == log {
+            let key = CountKey::parse([scope, b":", item].concat().into())
+                .map_err(|_| failed("a row's key is no key of a count"))?;
+            found.push((key, archived(blob.zip(blob_ts), views.zip(views_ts))?));
+        }
+    }
+    Ok(found)
+}
+
+/// Copied, for a shared slice would keep the whole answer in memory.
+fn archived(sketch: Option<(&[u8], i64)>, views: Option<(i64, i64)>) -> Result<Archived, PortError> {
+    let sketch = sketch.map(|(bytes, t)| (Bytes::copy_from_slice(bytes), t));
+    let number = match views {
+        Some((n, u)) => {
+            Some((u64::try_from(n).map_err(|_| failed("a stored number of views is negative"))?, u))
+        }
+        None => None,
+    };
+    Ok(Archived { sketch, number })
 }
 
 /// The first row of an answer, if it has one.

@@ -20,6 +20,13 @@ const READ_MANY: &str = "SELECT item, scope, blob, WRITETIME(blob), views, WRITE
 const READ_ONE: &str = "SELECT item, scope, blob, WRITETIME(blob), views, WRITETIME(views) \
     FROM {keyspace}.counts WHERE item = ? AND scope IN ? AND log = ?";
 
+/// Every row of every log, a page at a time: a log has no index of its own. For exports.
+const SCAN: &str =
+    "SELECT item, scope, log, blob, WRITETIME(blob), views, WRITETIME(views) FROM {keyspace}.counts";
+
+/// A row is at most about 12 KB.
+const SCAN_PAGE: i32 = 200;
+
 /// A sketch; the views of the row stay as they are, with their own timestamp.
 const WRITE_SKETCH: &str = "INSERT INTO {keyspace}.counts (item, scope, log, blob) VALUES (?, ?, ?, ?) \
     USING TIMESTAMP ?";
@@ -49,6 +56,7 @@ pub(crate) struct Prepared {
     pub(crate) write_durable: PreparedStatement,
     pub(crate) read_log: PreparedStatement,
     pub(crate) claim_log: PreparedStatement,
+    pub(crate) scan: PreparedStatement,
 }
 
 impl Prepared {
@@ -66,12 +74,14 @@ impl Prepared {
             prepare(WRITE_SKETCH),
             prepare(WRITE_NUMBER)
         )?;
-        let (read_durable, write_durable, mut read_log, mut claim_log) = futures::try_join!(
+        let (read_durable, write_durable, mut read_log, mut claim_log, mut scan) = futures::try_join!(
             prepare(READ_DURABLE),
             prepare(WRITE_DURABLE),
             prepare(READ_LOG),
-            prepare(CLAIM_LOG)
+            prepare(CLAIM_LOG),
+            prepare(SCAN)
         )?;
+        scan.set_page_size(SCAN_PAGE);
         // A serial read sees a conditional insert that timed out and was applied after all.
         read_log.set_consistency(Consistency::LocalSerial);
         claim_log.set_serial_consistency(Some(SerialConsistency::LocalSerial));
@@ -84,6 +94,7 @@ impl Prepared {
             write_durable,
             read_log,
             claim_log,
+            scan,
         })
     }
 }
@@ -93,8 +104,17 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    const ALL: [&str; 8] =
-        [READ_MANY, READ_ONE, WRITE_SKETCH, WRITE_NUMBER, READ_DURABLE, WRITE_DURABLE, READ_LOG, CLAIM_LOG];
+    const ALL: [&str; 9] = [
+        READ_MANY,
+        READ_ONE,
+        SCAN,
+        WRITE_SKETCH,
+        WRITE_NUMBER,
+        READ_DURABLE,
+        WRITE_DURABLE,
+        READ_LOG,
+        CLAIM_LOG,
+    ];
 
     #[test]
     fn every_write_carries_its_timestamp() {

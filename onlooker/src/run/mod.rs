@@ -4,15 +4,18 @@ mod front;
 mod secrets;
 mod system;
 
-pub(crate) use secrets::Session;
+pub(crate) use secrets::{Session, adopt_identity, identity, write_privately};
 pub(crate) use system::DEFAULT_SITE;
 
+use crate::carry::{self, Mark};
 use crate::config::Config;
 use crate::process::{Process, bind};
+use crate::wiring::embedded::Store;
 use anyhow::{Context, Result};
 use axum::Router;
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Runs everything in one process: views in, counts out, one folder on disk
@@ -44,11 +47,18 @@ pub(crate) async fn run(args: RunArgs, mut config: Config) -> Result<()> {
     if let Some(dir) = args.dir {
         config.embedded.dir = dir;
     }
+    Mark::refuse(&config.embedded.dir)?;
     let mut process = Process::start(&config)?;
     let (store, mut session) = system::add(&mut config, &process.health, &mut process.supervisor).await?;
     let admin = bind("admin.listen", config.admin.listen).await?;
     session.admin = format!("http://{}", admin.local_addr()?);
-    process.admin(admin, Router::new());
+    let export = carry::route(
+        Arc::new(store.place()),
+        &config,
+        config.identity.fingerprint(),
+        session.admin_token.clone(),
+    );
+    process.admin(admin, Router::new().merge(export));
     session.write(store.path())?;
     tracing::info!(role = "run", version = env!("CARGO_PKG_VERSION"), created = store.created(), "started");
     let folder = store.path().to_owned();
@@ -86,10 +96,20 @@ fn greet(config: &Config, session: &Session, folder: &str) {
 
 /// Opens a folder that no process has open, does something against its address, and closes it again.
 pub(crate) async fn with_folder<T>(
-    mut config: Config,
+    config: Config,
     act: impl AsyncFnOnce(&Session) -> Result<T>,
 ) -> Result<T> {
+    with_store(config, async |_, _, session| act(session).await).await
+}
+
+/// Likewise, for who looks into the folder itself; everything that its log has is counted by then. The configuration is
+/// complete.
+pub(crate) async fn with_store<T>(
+    mut config: Config,
+    act: impl AsyncFnOnce(&Store, &Config, &Session) -> Result<T>,
+) -> Result<T> {
     use onlooker_stage::{Health, ShutdownTrigger, Supervisor};
+    Mark::refuse(&config.embedded.dir)?;
     config.collector.listen = ([127, 0, 0, 1], 0).into();
     let trigger = ShutdownTrigger::default();
     let mut supervisor = Supervisor::new(trigger.clone(), Duration::from_millis(config.process.drain_ms));
@@ -97,7 +117,7 @@ pub(crate) async fn with_folder<T>(
     let running = tokio::spawn(supervisor.run());
     let done = async {
         system::counted(&store).await?;
-        let done = act(&session).await?;
+        let done = act(&store, &config, &session).await?;
         system::counted(&store).await?;
         anyhow::Ok(done)
     }

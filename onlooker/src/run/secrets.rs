@@ -2,7 +2,7 @@
 
 use super::system::DEFAULT_SITE;
 use crate::config::{Config, SiteSettings};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use onlooker_collector::IdentityConfig;
 use onlooker_ports::Secret;
 use rand::Rng;
@@ -33,6 +33,9 @@ pub(crate) struct Session {
     pub(crate) url: String,
     /// Health and metrics.
     pub(crate) admin: String,
+    /// Of the bearer who may ask the admin listener for more than health and metrics.
+    #[serde(default)]
+    pub(crate) admin_token: String,
     /// Server tokens of the sites that were configured without one.
     pub(crate) tokens: BTreeMap<String, String>,
 }
@@ -83,6 +86,7 @@ impl Secrets {
             pid: std::process::id(),
             url: format!("http://{address}"),
             admin: String::new(),
+            admin_token: self.token_of(""),
             tokens: config.sites.iter().filter_map(ours).collect(),
         }
     }
@@ -116,8 +120,27 @@ fn random_hex() -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// The key that viewers of this folder are hashed with.
+pub(crate) fn identity(folder: &Path, config: &Config) -> Result<IdentityConfig> {
+    let mut config = config.clone();
+    Secrets::open(folder)?.complete(&mut config);
+    Ok(config.identity)
+}
+
+/// Gives a new folder the key of another one.
+pub(crate) fn adopt_identity(folder: &Path, file: &Path) -> Result<()> {
+    let given = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let path = folder.join(IDENTITY);
+    match fs::read_to_string(&path) {
+        Ok(own) if own.trim() == given.trim() => Ok(()),
+        Ok(_) => bail!("{} has a key of its own, in {}", folder.display(), path.display()),
+        Err(error) if error.kind() == ErrorKind::NotFound => write_privately(&path, given.trim().as_bytes()),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
 /// Whole or not at all, for the owner alone, on the disk when it returns.
-fn write_privately(path: &Path, content: &[u8]) -> Result<()> {
+pub(crate) fn write_privately(path: &Path, content: &[u8]) -> Result<()> {
     let write = || -> std::io::Result<()> {
         let draft = path.with_extension("new");
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;

@@ -14,7 +14,8 @@ use std::net::SocketAddr;
 pub(crate) const DEFAULT_SITE: &str = "main";
 
 /// Opens the folder and adds all rooms, in the order in which they stop: first nothing new is taken in, then what was
-/// taken is judged, counted and archived. Returns where views are sent and counts are read.
+/// begun is judged, counted and archived; what was not begun waits in the log. Returns where views are sent and counts
+/// are read.
 pub(super) async fn add(
     config: &mut Config,
     health: &Health,

@@ -1,5 +1,6 @@
 //! One folder on this machine's disk, and nothing else.
 
+use crate::carry::{Mark, Place, Rows};
 use anyhow::{Context, Result, bail};
 use onlooker_counter::CounterPorts;
 use onlooker_embedded::log::files::Disk;
@@ -14,9 +15,12 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::mpsc;
 
 const FILTER: &str = "filter";
 const COUNTER: &str = "counter";
+/// Rows that are read at once when all are.
+const SCAN_ROWS: usize = 1_000;
 
 /// `[embedded]`: the folder of a process that is everything at once.
 #[derive(Debug, Clone, Deserialize, Serialize)]
@@ -91,12 +95,13 @@ pub(crate) fn holder(folder: &Path) -> Result<Holder> {
 /// An open folder with everything in it.
 pub(crate) struct Store {
     folder: Folder,
-    log: EmbeddedLog,
+    log: Arc<EmbeddedLog>,
     dedup: Option<MemoryDedup>,
     counts: MemoryCounts,
     archive: Arc<RedbArchive>,
     partitions: u32,
     created: bool,
+    generation: String,
 }
 
 impl Store {
@@ -122,12 +127,13 @@ impl Store {
         let archive = RedbArchive::open(&folder.archive(), &generation, config.archive_cache_bytes)?;
         Ok(Self {
             folder,
-            log,
+            log: Arc::new(log),
             dedup: Some(MemoryDedup::new(config.partitions, config.dedup_bytes)),
             counts: MemoryCounts::new(config.partitions, config.counts_bytes),
             archive: Arc::new(archive),
             partitions: config.partitions,
             created: report.created,
+            generation,
         })
     }
 
@@ -217,8 +223,100 @@ impl Store {
         Ok((views, counted))
     }
 
+    /// What counts are exported from, and history is put into.
+    pub(crate) fn place(&self) -> FolderPlace {
+        FolderPlace {
+            path: self.folder.path().to_owned(),
+            generation: self.generation.clone(),
+            log: Arc::clone(&self.log),
+            history: self.log.history(),
+            writer: self.log.writer(),
+            archive: Arc::clone(&self.archive),
+        }
+    }
+
     /// Writes and syncs what waits, and frees the folder.
     pub(crate) async fn close(self) {
-        self.log.close().await;
+        // Whoever else holds it lets go with the process.
+        if let Some(log) = Arc::into_inner(self.log) {
+            log.close().await;
+        }
+    }
+}
+
+/// A folder, as counts are carried from it and into it.
+pub(crate) struct FolderPlace {
+    path: PathBuf,
+    generation: String,
+    log: Arc<EmbeddedLog>,
+    history: EmbeddedHistory<Disk>,
+    writer: EmbeddedWriter<Disk>,
+    archive: Arc<RedbArchive>,
+}
+
+impl Place for FolderPlace {
+    type Archive = Arc<RedbArchive>;
+    type History = EmbeddedHistory<Disk>;
+    type Writer = EmbeddedWriter<Disk>;
+
+    fn kind(&self) -> &'static str {
+        "embedded"
+    }
+
+    fn generation(&self) -> &str {
+        &self.generation
+    }
+
+    fn partitions(&self) -> u32 {
+        self.log.partitions()
+    }
+
+    fn archive(&self) -> &Arc<RedbArchive> {
+        &self.archive
+    }
+
+    fn history(&self) -> &EmbeddedHistory<Disk> {
+        &self.history
+    }
+
+    fn writer(&self) -> &EmbeddedWriter<Disk> {
+        &self.writer
+    }
+
+    async fn earliest(&self) -> Result<Vec<i64>> {
+        Ok(self.log.bounds(Topic::Counted).into_iter().map(|(earliest, _)| earliest).collect())
+    }
+
+    async fn scan(&self, sink: mpsc::Sender<Rows>) -> Result<()> {
+        let mut after = None;
+        loop {
+            let rows = self.archive.scan(after.as_ref(), SCAN_ROWS).await?;
+            let Some((last, _)) = rows.last() else { return Ok(()) };
+            after = Some(last.clone());
+            sink.send(rows).await.context("nobody takes the rows any more")?;
+        }
+    }
+
+    async fn untouched(&self) -> Result<()> {
+        // What the rooms remember lives in their process, and the folder is this one's.
+        if self.log.ends(Topic::Views).iter().any(|end| *end > 0) {
+            bail!("{} has taken views already: restore into a new folder", self.path.display());
+        }
+        Ok(())
+    }
+
+    async fn hold(&self) -> Result<()> {
+        Mark::Restoring.write(&self.path)
+    }
+
+    async fn begin(&self, note: &str) -> Result<()> {
+        let position = |partition| Position { partition, offset: 0, note: note.to_owned() };
+        let positions: Vec<Position> = (0..).take(self.partitions() as usize).map(position).collect();
+        let mut reader = self.log.reader(Topic::Views, FILTER);
+        reader.commit(&positions).await?;
+        reader.close(Duration::from_secs(1)).await;
+        // A position is synced with the next entry that is; this one changes nothing.
+        self.log.delete_before(Topic::Counted, 0, 0).await?;
+        Mark::remove(&self.path)
     }
 }

@@ -96,6 +96,35 @@ pub async fn topic_id(config: &KafkaConfig, topic: Topic) -> Result<String, Port
     blocking(move || native::admin::topic_id(admin.client.inner(), &name, admin.wait)).await
 }
 
+/// Forgets what a group has committed, so that none of its members goes to work until somebody commits a start. Nothing to
+/// do where there is no such group.
+///
+/// # Errors
+/// `Misconfigured` if the group has members; else Kafka cannot be reached or refuses us.
+pub async fn forget_group(config: &KafkaConfig, group: &str) -> Result<(), PortError> {
+    let admin = Admin::connect(config).await?;
+    let deadline = Instant::now() + admin.wait;
+    loop {
+        let answer = admin.client.delete_groups(&[group], &admin.options()).await;
+        let answer = answer.map_err(|error| from_kafka(&error, format_args!("forgetting group {group}")))?;
+        let outcome = match answer.into_iter().next() {
+            Some(Ok(_)) | Some(Err((_, RDKafkaErrorCode::GroupIdNotFound))) => Ok(()),
+            Some(Err((_, RDKafkaErrorCode::NonEmptyGroup))) => {
+                return Err(misconfigured(format_args!("group {group} has members: stop them first")));
+            }
+            Some(Err((_, code))) => Err(from_code(code, format_args!("forgetting group {group}"))),
+            None => Err(failed(format_args!("no answer about group {group}"))),
+        };
+        match outcome {
+            // A coordinator that is just moving, or made by a new cluster.
+            Err(error) if error.is_transient() && Instant::now() < deadline => {
+                tokio::time::sleep(ASK_AGAIN).await;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
 struct Admin {
     client: AdminClient<Watched>,
     wait: Duration,

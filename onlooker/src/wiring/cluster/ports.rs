@@ -48,8 +48,7 @@ pub(crate) async fn filter_ports(
     config: &Config,
 ) -> Result<FilterPorts<KafkaReader, KafkaTransactor, KafkaHistory, RedisDedup>> {
     settled(check_login(&config.cluster.kafka).await)?;
-    let dedup = RedisDedup::new(Client::new(Role::Dedup, &config.cluster.dedup)?, layout(config)?);
-    warn_all(settled(dedup.check().await)?);
+    let dedup = dedup(config).await?;
     Ok(FilterPorts {
         reader: KafkaReader::open(&config.cluster.kafka, Topic::Views, &config.cluster.kafka.groups.filter)?,
         transactor: KafkaTransactor::open(&config.cluster.kafka, Topic::Views)?,
@@ -58,13 +57,19 @@ pub(crate) async fn filter_ports(
     })
 }
 
-async fn counters(config: &Config) -> Result<RedisCounters> {
+pub(super) async fn dedup(config: &Config) -> Result<RedisDedup> {
+    let dedup = RedisDedup::new(Client::new(Role::Dedup, &config.cluster.dedup)?, layout(config)?);
+    warn_all(settled(dedup.check().await)?);
+    Ok(dedup)
+}
+
+pub(super) async fn counters(config: &Config) -> Result<RedisCounters> {
     let counts = RedisCounters::new(Client::new(Role::Counters, &config.cluster.counters)?, layout(config)?);
     warn_all(settled(counts.check().await)?);
     Ok(counts)
 }
 
-async fn archive(config: &Config) -> Result<ScyllaArchive> {
+pub(super) async fn archive(config: &Config) -> Result<ScyllaArchive> {
     let archive = ScyllaArchive::new(&config.cluster.archive, &config.layout.generation)?;
     settled(archive.connect().await)?;
     Ok(archive)

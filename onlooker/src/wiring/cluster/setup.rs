@@ -85,7 +85,11 @@ pub(crate) async fn topics(args: TopicsArgs, config: &Config) -> Result<()> {
 }
 
 /// A cluster that is new makes its own topics for groups and transactions first, and refuses for some seconds.
-async fn start_group(config: &Config, group: &str, from: &[Position]) -> Result<Vec<Position>, PortError> {
+pub(super) async fn start_group(
+    config: &Config,
+    group: &str,
+    from: &[Position],
+) -> Result<Vec<Position>, PortError> {
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
     let begun = Instant::now();
     loop {
