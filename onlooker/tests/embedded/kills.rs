@@ -21,7 +21,7 @@ async fn kills_at_random_moments_lose_and_repeat_nothing() {
         "counter.durable_ms=100",
     ]);
     let url = format!("http://127.0.0.1:{port}");
-    let load = Load::start(6, 60, || Client::new(&url, Some(TOKEN)));
+    let load = Load::start(6, 60, 3, || Client::new(&url, Some(TOKEN)));
     let mut random = StdRng::seed_from_u64(200);
     let mut tick = interval(Duration::from_millis(1));
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);

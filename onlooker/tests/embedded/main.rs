@@ -5,5 +5,6 @@
 mod commands;
 mod kills;
 mod logs;
+mod power;
 mod starts;
 mod support;

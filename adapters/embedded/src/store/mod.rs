@@ -7,6 +7,8 @@ mod dedup;
 mod folder;
 
 pub use archive::RedbArchive;
+#[cfg(any(test, feature = "simulation"))]
+pub use archive::SimulatedDisk;
 pub use counts::MemoryCounts;
 pub use dedup::MemoryDedup;
 pub use folder::{FORMAT_VERSION, Folder, FolderError};

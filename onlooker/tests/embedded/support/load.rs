@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinHandle;
-use tokio::time::interval;
+use tokio::time::{MissedTickBehavior, interval};
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -93,11 +93,15 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    pub(crate) fn start(senders: usize, items: usize, client: impl Fn() -> Client) -> Self {
+    /// `pause_ms` lie between two requests of a client.
+    pub(crate) fn start(senders: usize, items: usize, pause_ms: u64, client: impl Fn() -> Client) -> Self {
+        let pause = Duration::from_millis(pause_ms);
         let stop = Arc::new(AtomicBool::new(false));
         let acknowledged = Arc::<Mutex<Acknowledged>>::default();
         let senders = (0..senders)
-            .map(|n| tokio::spawn(send(client(), n, items, Arc::clone(&stop), Arc::clone(&acknowledged))))
+            .map(|n| {
+                tokio::spawn(send(client(), n, items, pause, Arc::clone(&stop), Arc::clone(&acknowledged)))
+            })
             .collect();
         Self { stop, acknowledged, senders }
     }
@@ -130,11 +134,13 @@ async fn send(
     client: Client,
     sender: usize,
     items: usize,
+    pause: Duration,
     stop: Arc<AtomicBool>,
     acknowledged: Arc<Mutex<Acknowledged>>,
 ) {
     let mut random = StdRng::seed_from_u64(sender as u64);
-    let mut pause = interval(Duration::from_millis(3));
+    let mut pause = interval(pause);
+    pause.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let this_hour = i64::try_from(now.as_millis()).unwrap() / HOUR_MS;
     for request in 0.. {

@@ -3,7 +3,7 @@
 mod database;
 mod error;
 mod rows;
-#[cfg(test)]
+#[cfg(any(test, feature = "simulation"))]
 mod sim;
 #[cfg(test)]
 mod tests;
@@ -23,6 +23,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use worker::{Job, Worker};
+
+#[cfg(any(test, feature = "simulation"))]
+pub use sim::SimulatedDisk;
 
 /// Bytes of a cached key and value that a caller of `scan` gets at once, at most, about; see there.
 const SCAN_ROWS: usize = 4_096;
@@ -64,6 +67,21 @@ impl RedbArchive {
             let mut builder = redb::Builder::new();
             builder.set_cache_size(cache_bytes);
             builder.create_with_backend(backend).map_err(|error| port_error(error.into()))
+        };
+        Self::with(Box::new(open), generation)
+    }
+
+    /// Opens the archive on a simulated disk, or makes it.
+    ///
+    /// # Errors
+    /// As `open`.
+    #[cfg(any(test, feature = "simulation"))]
+    pub fn open_on(disk: &SimulatedDisk, generation: &str, cache_bytes: usize) -> Result<Self, PortError> {
+        let disk = disk.clone();
+        let open = move || {
+            let mut builder = redb::Builder::new();
+            builder.set_cache_size(cache_bytes);
+            builder.create_with_backend(disk.clone()).map_err(|error| port_error(error.into()))
         };
         Self::with(Box::new(open), generation)
     }

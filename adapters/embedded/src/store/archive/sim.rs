@@ -2,7 +2,7 @@
 
 use redb::StorageBackend;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a disk writes whole or not at all.
 const SECTOR: usize = 512;
@@ -73,42 +73,43 @@ impl State {
 
 fn apply(image: &mut Vec<u8>, op: &Op) {
     match op {
-        Op::SetLen(len) => image.resize(usize::try_from(*len).unwrap(), 0),
+        Op::SetLen(len) => image.resize(*len as usize, 0),
         Op::Write(at, data) => {
-            let at = usize::try_from(*at).unwrap();
+            let at = *at as usize;
             image.resize(image.len().max(at + data.len()), 0);
             image[at..at + data.len()].copy_from_slice(data);
         }
     }
 }
 
-/// Clones are the same disk.
+/// A simulated disk with one file. Clones are the same disk.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Disk(Arc<Mutex<State>>);
+pub struct SimulatedDisk(Arc<Mutex<State>>);
 
-impl Disk {
-    pub(super) fn new(seed: u64) -> Self {
+impl SimulatedDisk {
+    /// An empty disk whose accidents follow from the seed.
+    pub fn new(seed: u64) -> Self {
         let disk = Self::default();
         disk.state().random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         disk
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A repeatable number below `n`.
-    pub(super) fn below(&self, n: u64) -> u64 {
+    pub fn below(&self, n: u64) -> u64 {
         self.state().below(n)
     }
 
     /// The power fails after so many more steps.
-    pub(super) fn fail_after(&self, steps: u64) {
+    pub fn fail_after(&self, steps: u64) {
         self.state().steps_left = Some(steps);
     }
 
     /// The power is back: what was not synced is there in part, in any order, torn within.
-    pub(super) fn power_cycle(&self) {
+    pub fn power_cycle(&self) {
         let mut state = self.state();
         let pending = std::mem::take(&mut state.pending);
         let mut image = state.synced.clone();
@@ -118,7 +119,7 @@ impl Disk {
                 (1, op) => apply(&mut image, &op),
                 (_, Op::Write(at, data)) => {
                     // Some of its sectors, those of its beginning or its end.
-                    let cut = usize::try_from(state.below(data.len() as u64 + 1)).unwrap() / SECTOR * SECTOR;
+                    let cut = state.below(data.len() as u64 + 1) as usize / SECTOR * SECTOR;
                     if state.below(2) == 0 {
                         apply(&mut image, &Op::Write(at, data[..cut].to_vec()));
                     } else if cut < data.len() {
@@ -134,30 +135,36 @@ impl Disk {
     }
 
     /// How large the disk is; none: without an end.
-    pub(super) fn set_size(&self, size: Option<u64>) {
+    pub fn set_size(&self, size: Option<u64>) {
         self.state().size = size;
     }
 
     /// The write after so many fails, once.
-    pub(super) fn fault_after(&self, writes: u64) {
+    pub fn fault_after(&self, writes: u64) {
         self.state().fault_in = Some(writes);
     }
 
-    pub(super) fn len(&self) -> u64 {
+    /// Length of the file in bytes.
+    pub fn length(&self) -> u64 {
         self.state().seen.len() as u64
+    }
+
+    /// True once the power has failed.
+    pub fn is_off(&self) -> bool {
+        self.state().steps_left == Some(0)
     }
 }
 
-impl StorageBackend for Disk {
+impl StorageBackend for SimulatedDisk {
     fn len(&self) -> io::Result<u64> {
         self.state().step()?;
-        Ok(Disk::len(self))
+        Ok(self.length())
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let mut state = self.state();
         state.step()?;
-        let at = usize::try_from(offset).unwrap();
+        let at = offset as usize;
         let found = state.seen.get(at..at + out.len());
         out.copy_from_slice(found.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?);
         Ok(())

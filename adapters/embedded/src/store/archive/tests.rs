@@ -1,6 +1,6 @@
 //! The archive on a real file, and on a disk that breaks.
 
-use super::sim::Disk;
+use super::SimulatedDisk as Disk;
 use super::*;
 use onlooker_event::{ItemId, ItemKey, Scope, SiteId};
 use onlooker_ports::conformance::archive;
@@ -32,13 +32,7 @@ fn cells(keys: impl Iterator<Item = u64>, t: i64) -> Vec<ArchiveCell> {
 }
 
 fn on(disk: &Disk) -> Result<RedbArchive, PortError> {
-    let disk = disk.clone();
-    let open = move || {
-        let mut builder = redb::Builder::new();
-        builder.set_cache_size(CACHE);
-        builder.create_with_backend(disk.clone()).map_err(|error| port_error(error.into()))
-    };
-    RedbArchive::with(Box::new(open), "1")
+    RedbArchive::open_on(disk, "1", CACHE)
 }
 
 /// What was acknowledged, by key and by partition.
@@ -194,7 +188,7 @@ async fn a_full_disk_is_said_and_survived() {
     let disk = Disk::new(3);
     let archive = on(&disk).unwrap();
     let mut promised = Promised::default();
-    disk.set_size(Some(disk.len() + (4 << 20)));
+    disk.set_size(Some(disk.length() + (4 << 20)));
     let mut first = 0;
     let error = loop {
         let keys = first..first + 20;
