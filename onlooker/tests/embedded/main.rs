@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod commands;
+mod full_disk;
 mod kills;
 mod logs;
+mod memory;
 mod power;
 mod starts;
 mod support;

@@ -55,6 +55,11 @@ impl Home {
         &self.folder
     }
 
+    /// Sets one more key from the next start on.
+    pub(crate) fn set(&mut self, set: &str) {
+        self.sets.push(set.to_owned());
+    }
+
     /// Runs a command to its end, in this home and with no configuration but `--set`.
     pub(crate) fn onlooker(&self, args: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_onlooker"));
@@ -169,6 +174,13 @@ impl Running {
                 wrong.map(|(item, c)| format!("{item}: {} expected, {c}", expected[*item])).collect();
             panic!("{error}; {} differ, as {:?}\n{}", wrong.len(), &wrong[..wrong.len().min(3)], self.log());
         }
+    }
+
+    /// A field of `/proc/PID/status`, in bytes.
+    pub(crate) fn memory(&self, field: &str) -> u64 {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.process.pid())).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).unwrap();
+        line.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1024
     }
 
     /// CPU time used so far.
