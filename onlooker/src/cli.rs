@@ -64,6 +64,14 @@ enum Command {
     Get(get::GetArgs),
     Export(carry::ExportArgs),
     Restore(carry::RestoreArgs),
+    #[cfg(feature = "cluster")]
+    Promote(carry::PromoteArgs),
+    #[cfg(not(feature = "cluster"))]
+    /// Moves a single machine to a cluster (this program was built without `--features cluster`)
+    Promote {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+        _args: Vec<String>,
+    },
 }
 
 #[derive(Debug, Clone, Copy, Subcommand)]
@@ -105,6 +113,12 @@ async fn dispatch(cli: Cli, env: &[(String, String)]) -> Result<()> {
         Command::Get(args) => get::run(args, load_alone(&cli.configuration, env)?).await,
         Command::Export(args) => carry::export(args, load_alone(&cli.configuration, env)?).await,
         Command::Restore(args) => carry::restore(args, load_alone(&cli.configuration, env)?).await,
+        #[cfg(feature = "cluster")]
+        Command::Promote(args) => carry::promote(args, load_alone(&cli.configuration, env)?, env).await,
+        #[cfg(not(feature = "cluster"))]
+        Command::Promote { .. } => anyhow::bail!(
+            "this program was built without `--features cluster`; promote with one that was, over the same folder"
+        ),
         Command::Config { command } => show(command, &cli.configuration, env),
         #[cfg(feature = "cluster")]
         Command::Topics(args) => cluster::topics(args, &load(&cli.configuration, env)?).await,

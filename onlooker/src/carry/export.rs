@@ -5,9 +5,8 @@ use super::format::About;
 use super::restore::Source;
 use super::{Place, Slices};
 use crate::config::Config;
-use crate::run::{Session, with_store};
+use crate::run::{Session, System, with_system};
 use crate::target::running;
-use crate::wiring::embedded::Store;
 use anyhow::{Context, Result, bail};
 use axum::Router;
 use axum::body::Body;
@@ -88,10 +87,10 @@ async fn write(args: &ExportArgs, mut config: Config, draft: &mut NamedTempFile)
     match running(&config.embedded.dir).await? {
         Some(session) => fetch(&session, out).await,
         None => {
-            let act = async |store: &Store, config: &Config, _: &Session| {
-                take(&store.place(), slices, config.identity.fingerprint(), out).await.map(drop)
+            let act = async |system: &System, config: &Config| {
+                take(&system.store.place(), slices, config.identity.fingerprint(), out).await.map(drop)
             };
-            with_store(config, act).await
+            with_system(config, false, act).await
         }
     }
 }

@@ -19,6 +19,8 @@ pub(crate) enum Mark {
     Promoting {
         /// The cluster, as a person knows it.
         to: String,
+        /// Set when all of it is there, and only the filters' start is missing: what they begin with.
+        note: Option<String>,
     },
     /// Everything is in the cluster.
     Promoted {
@@ -61,7 +63,7 @@ impl Mark {
             Some(Self::Restoring) => bail!(
                 "{name} is half restored: run `onlooker restore` with the same file again, or begin with another folder"
             ),
-            Some(Self::Promoting { to }) => bail!(
+            Some(Self::Promoting { to, .. }) => bail!(
                 "{name} is on its way to {to}, which takes its views already: run `onlooker promote` again to finish"
             ),
             Some(Self::Promoted { to }) => {

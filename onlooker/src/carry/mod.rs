@@ -12,15 +12,23 @@ mod collect;
 mod export;
 mod format;
 mod mark;
+#[cfg(feature = "cluster")]
+mod promote;
 mod read;
 mod restore;
+#[cfg(feature = "cluster")]
+mod switch;
 #[cfg(test)]
 mod tests;
 mod write;
 
 pub(crate) use export::{ExportArgs, export, route};
 pub(crate) use mark::Mark;
+#[cfg(feature = "cluster")]
+pub(crate) use promote::{PromoteArgs, promote, route as promote_route};
 pub(crate) use restore::{RestoreArgs, restore};
+#[cfg(feature = "cluster")]
+pub(crate) use switch::Door;
 
 use anyhow::Result;
 use onlooker_event::CountKey;

@@ -80,7 +80,8 @@ fn check_identity(about: &About, ours: Option<String>, other_is_fine: bool) -> R
 
 /// Writes everything, checking first; says what it did.
 async fn into<P: Place>(place: &P, file: &Source, about: &About) -> Result<()> {
-    let done = put(place, file, about).await?;
+    let done = put(place, file).await?;
+    place.begin(&note(about)).await?;
     eprintln!(
         "restored {} rows and {} claims ({} rows and {} claims were there already); counts go on from {}",
         done.rows,
@@ -171,8 +172,8 @@ struct There {
     verdicts: HashSet<Hash>,
 }
 
-/// Writes all that the file has. May be repeated after a failure at any step.
-pub(super) async fn put<P: Place>(place: &P, file: &Source, about: &About) -> Result<Done> {
+/// Writes all that the file has; the filter's start is the caller's. May be repeated after a failure at any step.
+pub(super) async fn put<P: Place>(place: &P, file: &Source) -> Result<Done> {
     place.untouched().await?;
     let there = look(place).await?;
     if !there.rows.is_empty() {
@@ -190,9 +191,20 @@ pub(super) async fn put<P: Place>(place: &P, file: &Source, about: &About) -> Re
     place.untouched().await.context(
         "while history was written: stop the rooms, empty the counters store, and restore the same file again",
     )?;
-    let note = Note { slice: about.slice, slice_s: about.slice_s };
-    place.begin(&if about.slice > 0 { note.write() } else { String::new() }).await?;
     Ok(done)
+}
+
+/// What the filter begins with: the slice of the claims.
+pub(super) fn note(about: &About) -> String {
+    let note = Note { slice: about.slice, slice_s: about.slice_s };
+    if about.slice > 0 { note.write() } else { String::new() }
+}
+
+/// True if there is neither history nor a count.
+#[cfg(feature = "cluster")]
+pub(super) async fn is_empty<P: Place>(place: &P) -> Result<bool> {
+    let there = look(place).await?;
+    Ok(there.rows.is_empty() && there.verdicts.is_empty())
 }
 
 /// What is here. Fails if any of it was counted here.

@@ -4,7 +4,7 @@ use super::collect::Summary;
 use super::export::take;
 use super::format::{About, FRAME_HEAD, Kind, Row, VERSION};
 use super::read::{Part, ReadError, Reader};
-use super::restore::{Done, Source, put};
+use super::restore::{Done, Source, note, put};
 use super::write::Writer;
 use super::{Mark, Place, Slices};
 use crate::wiring::embedded::{EmbeddedConfig, Store};
@@ -211,7 +211,9 @@ async fn export(store: &Store, file: &Path) -> Summary {
 
 async fn restore(store: &Store, file: &Path) -> anyhow::Result<Done> {
     let (source, about) = Source::open(file)?.verify().await?;
-    put(&store.place(), &source, &about).await
+    let done = put(&store.place(), &source).await?;
+    store.place().begin(&note(&about)).await?;
+    Ok(done)
 }
 
 fn rows_of(file: &Path) -> BTreeMap<CountKey, Row> {

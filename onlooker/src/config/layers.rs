@@ -59,6 +59,13 @@ impl Layers {
         Ok(layers)
     }
 
+    /// A tree that was merged before.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn parse(text: &str) -> Result<Self, Faults> {
+        let tree = text.parse::<Table>().map_err(|error| Faults::one("the configuration", error))?;
+        Ok(Self { tree, faults: Vec::new() })
+    }
+
     /// Puts another tree below this one: its keys hold where nothing else is set.
     pub(crate) fn over(mut self, below: &Table) -> Self {
         fill(&mut self.tree, below);

@@ -4,13 +4,14 @@ mod front;
 mod secrets;
 mod system;
 
+#[cfg(feature = "cluster")]
+pub(crate) use front::Front;
 pub(crate) use secrets::{Session, adopt_identity, identity, write_privately};
-pub(crate) use system::DEFAULT_SITE;
+pub(crate) use system::{DEFAULT_SITE, System};
 
 use crate::carry::{self, Mark};
 use crate::config::Config;
 use crate::process::{Process, bind};
-use crate::wiring::embedded::Store;
 use anyhow::{Context, Result};
 use axum::Router;
 use std::io::Write;
@@ -49,16 +50,20 @@ pub(crate) async fn run(args: RunArgs, mut config: Config) -> Result<()> {
     }
     Mark::refuse(&config.embedded.dir)?;
     let mut process = Process::start(&config)?;
-    let (store, mut session) = system::add(&mut config, &process.health, &mut process.supervisor).await?;
+    let mut system = system::add(&mut config, &process.health, &mut process.supervisor).await?;
     let admin = bind("admin.listen", config.admin.listen).await?;
-    session.admin = format!("http://{}", admin.local_addr()?);
+    system.session.admin = format!("http://{}", admin.local_addr()?);
     let export = carry::route(
-        Arc::new(store.place()),
+        Arc::new(system.store.place()),
         &config,
         config.identity.fingerprint(),
-        session.admin_token.clone(),
+        system.session.admin_token.clone(),
     );
-    process.admin(admin, Router::new().merge(export));
+    let routes = Router::new().merge(export);
+    #[cfg(feature = "cluster")]
+    let routes = routes.merge(carry::promote_route(&system, &config, system.session.admin_token.clone()));
+    process.admin(admin, routes);
+    let System { store, session, .. } = system;
     session.write(store.path())?;
     tracing::info!(role = "run", version = env!("CARGO_PKG_VERSION"), created = store.created(), "started");
     let folder = store.path().to_owned();
@@ -99,31 +104,34 @@ pub(crate) async fn with_folder<T>(
     config: Config,
     act: impl AsyncFnOnce(&Session) -> Result<T>,
 ) -> Result<T> {
-    with_store(config, async |_, _, session| act(session).await).await
+    with_system(config, false, async |system, _| act(&system.session).await).await
 }
 
 /// Likewise, for who looks into the folder itself; everything that its log has is counted by then. The configuration is
-/// complete.
-pub(crate) async fn with_store<T>(
+/// complete. `marked`: also a folder on whose way something was begun.
+pub(crate) async fn with_system<T>(
     mut config: Config,
-    act: impl AsyncFnOnce(&Store, &Config, &Session) -> Result<T>,
+    marked: bool,
+    act: impl AsyncFnOnce(&System, &Config) -> Result<T>,
 ) -> Result<T> {
     use onlooker_stage::{Health, ShutdownTrigger, Supervisor};
-    Mark::refuse(&config.embedded.dir)?;
+    if !marked {
+        Mark::refuse(&config.embedded.dir)?;
+    }
     config.collector.listen = ([127, 0, 0, 1], 0).into();
     let trigger = ShutdownTrigger::default();
     let mut supervisor = Supervisor::new(trigger.clone(), Duration::from_millis(config.process.drain_ms));
-    let (store, session) = system::add(&mut config, &Health::new(), &mut supervisor).await?;
+    let system = system::add(&mut config, &Health::new(), &mut supervisor).await?;
     let running = tokio::spawn(supervisor.run());
     let done = async {
-        system::counted(&store).await?;
-        let done = act(&store, &config, &session).await?;
-        system::counted(&store).await?;
+        system::counted(&system.store).await?;
+        let done = act(&system, &config).await?;
+        system::counted(&system.store).await?;
         anyhow::Ok(done)
     }
     .await;
     trigger.request();
     running.await.context("the rooms ended early")?.context("the folder was not closed in good order")?;
-    store.close().await;
+    system.store.close().await;
     done
 }

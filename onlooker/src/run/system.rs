@@ -1,10 +1,12 @@
 //! All rooms in one process, over one folder.
 
-use super::front;
+use super::front::Front;
 use super::secrets::{Secrets, Session};
 use crate::config::Config;
 use crate::process::bind;
 use crate::wiring::embedded::Store;
+#[cfg(feature = "cluster")]
+use crate::wiring::moving::CollectorLog;
 use anyhow::{Context, Result};
 use onlooker_counts_api::Window;
 use onlooker_stage::{Health, Supervisor};
@@ -13,14 +15,22 @@ use std::net::SocketAddr;
 /// The site of a process that was told of none.
 pub(crate) const DEFAULT_SITE: &str = "main";
 
+/// What one process consists of, besides its rooms.
+pub(crate) struct System {
+    pub(crate) store: Store,
+    /// How to reach it.
+    pub(crate) session: Session,
+    /// Where its collector appends.
+    #[cfg(feature = "cluster")]
+    pub(crate) log: CollectorLog,
+    /// Who answers with counts.
+    #[cfg(feature = "cluster")]
+    pub(crate) front: Front,
+}
+
 /// Opens the folder and adds all rooms, in the order in which they stop: first nothing new is taken in, then what was
-/// begun is judged, counted and archived; what was not begun waits in the log. Returns where views are sent and counts
-/// are read.
-pub(super) async fn add(
-    config: &mut Config,
-    health: &Health,
-    supervisor: &mut Supervisor,
-) -> Result<(Store, Session)> {
+/// begun is judged, counted and archived; what was not begun waits in the log.
+pub(super) async fn add(config: &mut Config, health: &Health, supervisor: &mut Supervisor) -> Result<System> {
     let mut store = Store::open(&config.embedded).await?;
     let secrets = Secrets::open(store.path())?;
     secrets.complete(config);
@@ -28,11 +38,14 @@ pub(super) async fn add(
     let address = listener.local_addr()?;
 
     let window = Window::open(config.counts_api(), store.counts_reader(), health)?;
-    let (collector, log) = (config.collector(), store.collector_log());
-    let room_health = health.clone();
-    let neighbour = front::neighbour(window);
+    let log = store.collector_log();
+    #[cfg(feature = "cluster")]
+    let log = CollectorLog::new(log);
+    let (collector, room_health) = (config.collector(), health.clone());
+    let front = Front::new(window);
+    let (neighbour, appends_to) = (front.neighbour(), log.clone());
     supervisor.room("collector", |stop| {
-        onlooker_collector::run_beside(collector, log, listener, room_health, stop, Some(neighbour))
+        onlooker_collector::run_beside(collector, appends_to, listener, room_health, stop, Some(neighbour))
     });
 
     (config.filter.volatile, config.counter.volatile) = (true, true);
@@ -47,7 +60,14 @@ pub(super) async fn add(
     supervisor.room("flusher", |stop| onlooker_flusher::run(settings, ports, room_health, stop));
 
     let session = secrets.session(reachable(address), config);
-    Ok((store, session))
+    Ok(System {
+        store,
+        session,
+        #[cfg(feature = "cluster")]
+        log,
+        #[cfg(feature = "cluster")]
+        front,
+    })
 }
 
 /// An address that listens on all of a machine's is not one that can be asked.

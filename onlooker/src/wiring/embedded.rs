@@ -212,15 +212,7 @@ impl Store {
 
     /// How many views wait to be judged, and verdicts to be counted.
     pub(crate) async fn behind(&self) -> Result<(i64, i64)> {
-        use onlooker_ports::CountReader;
-        let judged = self.log.committed(FILTER, Topic::Views);
-        let views = self.log.ends(Topic::Views).into_iter().zip(judged);
-        let views = views.map(|(end, judged)| end - judged.map_or(0, |judged| judged.offset)).sum();
-        let partitions: Vec<i32> = (0..).take(self.partitions as usize).collect();
-        let applied = self.counts.states(&partitions).await?;
-        let counted = self.log.ends(Topic::Counted).into_iter().zip(applied);
-        let counted = counted.map(|(end, state)| end - state.map_or(0, |state| state.applied)).sum();
-        Ok((views, counted))
+        behind(&self.log, &self.counts).await
     }
 
     /// What counts are exported from, and history is put into.
@@ -232,6 +224,7 @@ impl Store {
             history: self.log.history(),
             writer: self.log.writer(),
             archive: Arc::clone(&self.archive),
+            counts: self.counts.clone(),
         }
     }
 
@@ -252,6 +245,51 @@ pub(crate) struct FolderPlace {
     history: EmbeddedHistory<Disk>,
     writer: EmbeddedWriter<Disk>,
     archive: Arc<RedbArchive>,
+    #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "asked when a folder moves"))]
+    counts: MemoryCounts,
+}
+
+/// What has not got through a folder's rooms yet.
+#[cfg(feature = "cluster")]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Waits {
+    /// To be judged.
+    pub(crate) views: i64,
+    /// To be counted.
+    pub(crate) verdicts: i64,
+    /// Offsets of verdicts that are not durable yet.
+    pub(crate) unarchived: i64,
+}
+
+#[cfg(feature = "cluster")]
+impl FolderPlace {
+    /// Ends when every view that was handed to the log by now is in it.
+    pub(crate) async fn taken(&self) -> Result<()> {
+        Ok(self.log.raise_ends(Topic::Views, &[]).await?)
+    }
+
+    /// Looks at each room in the order in which a view walks.
+    pub(crate) async fn waits(&self) -> Result<Waits> {
+        use onlooker_ports::Archive;
+        let (views, verdicts) = behind(&self.log, &self.counts).await?;
+        let mut unarchived = 0;
+        for (partition, end) in (0..).zip(self.log.ends(Topic::Counted)) {
+            unarchived += end - self.archive.durable(partition).await?.unwrap_or(0);
+        }
+        Ok(Waits { views, verdicts, unarchived })
+    }
+}
+
+async fn behind(log: &EmbeddedLog, counts: &MemoryCounts) -> Result<(i64, i64)> {
+    use onlooker_ports::CountReader;
+    let judged = log.committed(FILTER, Topic::Views);
+    let views = log.ends(Topic::Views).into_iter().zip(judged);
+    let views = views.map(|(end, judged)| end - judged.map_or(0, |judged| judged.offset)).sum();
+    let partitions: Vec<i32> = (0..).take(log.partitions() as usize).collect();
+    let applied = counts.states(&partitions).await?;
+    let counted = log.ends(Topic::Counted).into_iter().zip(applied);
+    let counted = counted.map(|(end, state)| end - state.map_or(0, |state| state.applied)).sum();
+    Ok((views, counted))
 }
 
 impl Place for FolderPlace {

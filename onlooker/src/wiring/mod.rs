@@ -3,6 +3,8 @@
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster;
 pub(crate) mod embedded;
+#[cfg(feature = "cluster")]
+pub(crate) mod moving;
 
 /// The sections of the configuration that the backends themselves define.
 #[cfg(feature = "cluster")]

@@ -2,6 +2,7 @@
 //! is what the servers hold.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod carry;
 mod doors;
 mod faults;
 mod flows;

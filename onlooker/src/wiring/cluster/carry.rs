@@ -52,6 +52,11 @@ impl ClusterPlace {
         }
         Ok(place)
     }
+
+    /// How a person knows it.
+    pub(crate) fn name(&self) -> String {
+        format!("the cluster at {}, log {}", self.config.cluster.kafka.brokers.join(","), self.generation())
+    }
 }
 
 impl Place for ClusterPlace {
