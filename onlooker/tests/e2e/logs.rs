@@ -1,6 +1,7 @@
 //! Real access logs, imported through the collector, give the numbers that were computed from them independently.
 
-use crate::support::{LONG, Ledger, System, Truth, Wishes, log_file, text};
+use crate::support::{Books, LONG, Ledger, System, Truth, Wishes, log_file, text};
+use onlooker_sketch::Sketch;
 use serde_json::Value;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -82,6 +83,43 @@ async fn imported_logs_give_the_truth_and_count_once() {
         let expected = Ledger::check_counts(&system).await;
         let all: u64 = expected.iter().filter(|(k, _)| k.starts_with("*:")).map(|(_, (_, n))| n).sum();
         assert_eq!(all, truth.total_views());
+    }
+}
+
+/// One folder and a cluster, told of the same log with the same key of the viewers' hashes.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_machine_and_a_cluster_hold_the_same_registers() {
+    for (name, format) in LOGS {
+        let system = System::start(Wishes::default());
+        let _roles = system.all_roles();
+        import(&system, &log_file(name), &["--format", format]);
+        compare(&system, &Truth::of(name)).await;
+        Ledger::check_counts(&system).await;
+
+        let folder = system.folder.path().join("data");
+        std::fs::create_dir(&folder).unwrap();
+        let (file, dir) = (log_file(name).display().to_string(), folder.display().to_string());
+        let output = system.onlooker(&["import", &file, "--site", "blog", "--format", format, "--dir", &dir]);
+        assert!(output.status.success(), "{}", text(&output));
+        let books = Books::of(&folder).await;
+        books.check_outcomes(&std::collections::HashSet::new());
+        books.check_counts();
+
+        let sketch = |bytes: &[u8]| Sketch::from_redis(bytes).unwrap();
+        let cluster = system.archive().await.rows().await;
+        assert!(cluster.keys().eq(books.archived.keys()), "the same keys");
+        for (key, ours) in &books.archived {
+            let ((ours_blob, _), (ours_views, _)) = (ours.sketch.clone().unwrap(), ours.number.unwrap());
+            let ((blob, _), (views, _)) = (cluster[key].blob.clone().unwrap(), cluster[key].views.unwrap());
+            assert_eq!(i64::try_from(ours_views).unwrap(), views, "{key}");
+            assert!(sketch(&ours_blob).register_eq(&sketch(&blob)), "{key}: archive and folder differ");
+        }
+        let in_redis = system.counters_eyes().sketches();
+        assert!(in_redis.len() > books.archived.len() / 2, "{} sketches in redis", in_redis.len());
+        for (key, bytes) in in_redis {
+            let (ours, _) = books.archived[&key].sketch.clone().unwrap();
+            assert!(sketch(&ours).register_eq(&sketch(&bytes)), "{key}: redis and folder differ");
+        }
     }
 }
 

@@ -1,6 +1,9 @@
 //! A system under test: servers, configuration, processes, and eyes that look at the servers.
 
 mod archive;
+#[path = "../../embedded/support/books.rs"]
+#[allow(dead_code, reason = "shared with the tests of one machine")]
+mod books;
 mod http;
 mod ledger;
 mod log;
@@ -9,6 +12,7 @@ mod redis;
 mod truth;
 
 pub(crate) use archive::ArchiveEyes;
+pub(crate) use books::Books;
 pub(crate) use http::{Http, view};
 pub(crate) use ledger::Ledger;
 pub(crate) use log::LogEyes;
