@@ -2,6 +2,8 @@
 //! late or never, zombies, crashes between any two steps, evictions, a store that loses everything or fails over to an
 //! earlier state, reads that see a write which later vanishes.
 //!
+//! Every third log begins with history: cells at offset 0, which hold what was counted before it.
+//!
 //! Each run is a function of its seed. What is checked all the time: what is archived with timestamp T is exactly the
 //! log below T; durable is never too high; the store holds the log below its offset, or the archive does. At rest:
 //! every number is exact and every sketch is the log's, register for register.

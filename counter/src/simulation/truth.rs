@@ -32,6 +32,23 @@ pub(super) struct Truth {
 }
 
 impl Truth {
+    /// Views that were counted before this log began, below its first offset. Returns the archive's cells.
+    pub(super) fn begin_with(&mut self, item: u8, viewers: &[u8], day: i32) -> Vec<ArchiveCell> {
+        let key = format!("s:i{item}").into_bytes();
+        let mut cells = Vec::new();
+        for scope in [Scope::All, Scope::Day(DayNumber(day))] {
+            let key = CountKey::new(scope, &key);
+            let facts = self.facts.entry(key.clone()).or_default();
+            let mut fact = facts.pop().map(|(_, fact)| fact).unwrap_or_default();
+            fact.n += viewers.len() as u64;
+            viewers.iter().for_each(|viewer| _ = fact.sketch.add(&[*viewer; 16]));
+            cells.push(ArchiveCell::Number { key: key.clone(), n: fact.n, u: 0 });
+            cells.push(ArchiveCell::Sketch { key, bytes: fact.sketch.to_redis().into(), t: 0 });
+            facts.push((-1, fact));
+        }
+        cells
+    }
+
     pub(super) fn append(&mut self, gap: i64, item: u8, viewer: u8, day: i32) {
         let offset = self.end + gap;
         let name = format!("i{item}");

@@ -54,13 +54,14 @@ impl World {
         let counters = (0..rng.random_range(1..=2)).map(|_| Counter::new(&mut rng, fault)).collect();
         let flushers = (0..rng.random_range(1..=2)).map(|_| Flusher::default()).collect();
         let without = if let Break::Store(rule) = broken { Some(rule) } else { None };
+        let (truth, archive) = beginning(seed, broken == Break::Timestamps);
         Self {
             broken,
-            truth: Truth::default(),
+            truth,
             store: Counts { without, ..Counts::default() },
             old_store: None,
             snapshots: Vec::new(),
-            archive: Archive { without_timestamps: broken == Break::Timestamps, ..Archive::default() },
+            archive,
             flights: Vec::new(),
             next_id: 0,
             counters,
@@ -271,6 +272,21 @@ impl World {
         self.send(Actor::Flusher(at), op);
         Ok(())
     }
+}
+
+/// Every third log begins with what was counted in another one.
+fn beginning(seed: u64, without_timestamps: bool) -> (Truth, Archive) {
+    let mut rng = StdRng::seed_from_u64(!seed);
+    let (mut truth, mut archive) = (Truth::default(), Archive { without_timestamps, ..Archive::default() });
+    if seed.is_multiple_of(3) {
+        for item in 0..rng.random_range(1..=3) {
+            // One-sided at times: some viewers are known in the log as well, some items are not.
+            let viewers: Vec<u8> = (0..rng.random_range(1..6)).map(|_| rng.random_range(0..9)).collect();
+            let cells = truth.begin_with(item, &viewers, 0);
+            cells.iter().for_each(|cell| archive.write(cell));
+        }
+    }
+    (truth, archive)
 }
 
 pub(super) fn fault_of(broken: Break) -> Fault {
