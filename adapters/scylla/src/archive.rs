@@ -77,9 +77,30 @@ impl ScyllaArchive {
             noted = self.read_log().await?;
         }
         match noted {
-            Some((id, count)) if id == topic_id && count == partitions => Ok(()),
             None => Err(crate::error::unavailable("the claim of the log was not written")),
-            Some((id, count)) => Err(misconfigured(format!(
+            Some(noted) => self.same_log(noted, topic_id, partitions),
+        }
+    }
+
+    /// Checks what `claim_log` noted, and notes nothing.
+    ///
+    /// # Errors
+    /// `Misconfigured` if the log was never noted, or was another topic.
+    pub async fn check_log(&self, topic_id: &str, partitions: u32) -> Result<(), PortError> {
+        let partitions = i32::try_from(partitions).map_err(failed)?;
+        match self.read_log().await? {
+            None => Err(misconfigured(format!(
+                "nobody has noted which topic log {:?} is: run `onlooker schema apply`",
+                &*self.log
+            ))),
+            Some(noted) => self.same_log(noted, topic_id, partitions),
+        }
+    }
+
+    fn same_log(&self, noted: (String, i32), topic_id: &str, partitions: i32) -> Result<(), PortError> {
+        match noted {
+            (id, count) if id == topic_id && count == partitions => Ok(()),
+            (id, count) => Err(misconfigured(format!(
                 "log {:?} is topic {id} with {count} partitions, and Kafka now has topic {topic_id} with {partitions}: \
                  give the new topic a log name of its own",
                 &*self.log

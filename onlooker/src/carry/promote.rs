@@ -198,6 +198,8 @@ impl Moving {
         if !self.log.is_switched() {
             if let Err(error) = self.log.switch(log, self.at_rest()).await {
                 Mark::remove(&self.folder)?;
+                // As the set-up of the topics left it.
+                cluster.begin("").await?;
                 return Err(error).context("the folder's log does not come to rest; nothing was changed");
             }
             step(format!("views go to {to} from here on"));

@@ -22,6 +22,8 @@ pub(super) struct Secrets {
     identity: String,
     /// For sites that have no token of their own. Another one with each start.
     token: String,
+    /// Of its own: whoever has a site's token must not get from there to this one.
+    admin: String,
 }
 
 /// How to reach the process that has the folder open. Readable by its owner alone.
@@ -53,7 +55,7 @@ impl Secrets {
             }
             Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
         };
-        Ok(Self { identity, token: random_hex() })
+        Ok(Self { identity, token: random_hex(), admin: random_hex() })
     }
 
     /// Fills in what the configuration leaves open: the key, a site, its token.
@@ -86,7 +88,7 @@ impl Secrets {
             pid: std::process::id(),
             url: format!("http://{address}"),
             admin: String::new(),
-            admin_token: self.token_of(""),
+            admin_token: self.admin.clone(),
             tokens: config.sites.iter().filter_map(ours).collect(),
         }
     }

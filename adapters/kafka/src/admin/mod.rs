@@ -106,14 +106,14 @@ pub async fn forget_group(config: &KafkaConfig, group: &str) -> Result<(), PortE
     let deadline = Instant::now() + admin.wait;
     loop {
         let answer = admin.client.delete_groups(&[group], &admin.options()).await;
-        let answer = answer.map_err(|error| from_kafka(&error, format_args!("forgetting group {group}")))?;
-        let outcome = match answer.into_iter().next() {
-            Some(Ok(_)) | Some(Err((_, RDKafkaErrorCode::GroupIdNotFound))) => Ok(()),
-            Some(Err((_, RDKafkaErrorCode::NonEmptyGroup))) => {
+        let outcome = match answer.map(|groups| groups.into_iter().next()) {
+            Err(error) => Err(from_kafka(&error, format_args!("forgetting group {group}"))),
+            Ok(Some(Ok(_)) | Some(Err((_, RDKafkaErrorCode::GroupIdNotFound)))) => Ok(()),
+            Ok(Some(Err((_, RDKafkaErrorCode::NonEmptyGroup)))) => {
                 return Err(misconfigured(format_args!("group {group} has members: stop them first")));
             }
-            Some(Err((_, code))) => Err(from_code(code, format_args!("forgetting group {group}"))),
-            None => Err(failed(format_args!("no answer about group {group}"))),
+            Ok(Some(Err((_, code)))) => Err(from_code(code, format_args!("forgetting group {group}"))),
+            Ok(None) => Err(failed(format_args!("no answer about group {group}"))),
         };
         match outcome {
             // A coordinator that is just moving, or made by a new cluster.

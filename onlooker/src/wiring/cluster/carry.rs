@@ -38,7 +38,7 @@ impl ClusterPlace {
         place.archive.connect().await.context("the archive: is `onlooker schema apply` still to be run?")?;
         let id =
             topic_id(kafka, Topic::Counted).await.context("is `onlooker topics apply` still to be run?")?;
-        place.archive.claim_log(&id, config.layout.partitions).await?;
+        place.archive.check_log(&id, config.layout.partitions).await?;
         for (topic, group) in [(Topic::Views, &kafka.groups.filter), (Topic::Counted, &kafka.groups.counter)]
         {
             let found = group_positions(kafka, topic, group).await?.len();
