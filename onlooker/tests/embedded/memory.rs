@@ -14,7 +14,7 @@ const LARGE: usize = 40;
 
 /// Items with one viewer or two, and how many times the limit all counts then take.
 fn size() -> (usize, usize) {
-    if full() { (125_000, 10) } else { (45_000, 4) }
+    if full() { (125_000, 10) } else { (52_000, 4) }
 }
 
 /// Views of many items with one viewer, and of some with more than a thousand; then of a part of them again.

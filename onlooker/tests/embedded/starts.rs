@@ -79,6 +79,11 @@ async fn the_page_and_health_are_served() {
     assert_eq!(browser.page("/nothing").await.0, 404);
     assert_eq!(running.admin("readyz").unwrap().0, 200);
     assert_eq!(running.admin("livez").unwrap().0, 200);
+    // The log's size as it is now, not as it was when a file was begun.
+    let size = || running.metric("onlooker_embedded_log_size_bytes");
+    let before = size();
+    browser.send(&json!({ "item": "hello" })).await;
+    wait_until("the view and its verdict to show", LONG, || size() > before + 200.0).unwrap();
     let metrics = running.admin("metrics").unwrap().1;
     for name in ["onlooker_collector_", "onlooker_filter_", "onlooker_counter_", "onlooker_flusher_"] {
         assert!(metrics.contains(name), "{name} is in no metric");

@@ -195,13 +195,11 @@ impl<F: FileLayer> Writer<F> {
         let kept = positions_of(&built.bytes, place);
         let entry = Bytes::from(built.bytes);
         // Records before positions: who sees how far the group is must find what it put out.
-        journal.state().publish(
-            &entry,
-            &built.blocks,
-            built.records_at,
-            append_ms,
-            journal.config.tail_bytes,
-        );
+        let mut state = journal.state();
+        state.publish(&entry, &built.blocks, built.records_at, append_ms, journal.config.tail_bytes);
+        let size = state.size();
+        drop(state);
+        journal.metrics.size.get(journal.kind).set(size as f64);
         if !kept.is_empty() {
             journal.groups.apply(kept, durable || !self.power());
         }

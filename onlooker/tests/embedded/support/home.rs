@@ -159,6 +159,15 @@ impl Running {
         get(&format!("{}/{page}", self.session.admin))
     }
 
+    /// The sum of a metric over all its labels.
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        let page = self.admin("metrics").map(|(_, text)| text).unwrap_or_default();
+        page.lines()
+            .filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' '])))
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum()
+    }
+
     /// Waits until all that was taken in is judged, counted and archived.
     pub(crate) async fn settle(&self, client: &Client, expected: &BTreeMap<String, u64>) {
         let items: Vec<&str> = expected.keys().map(String::as_str).collect();
