@@ -1,10 +1,11 @@
 //! From records to groups: what one batch holds for each item. Needs nothing but the records, so it is done while the
 //! batch before is still being applied.
 
-use foldhash::{HashMap, HashMapExt};
+use crate::index::{Index, hash};
 use onlooker_event::{DayNumber, DeadReason};
 use onlooker_ports::{OutgoingBatch, RecordRef, Topic};
 use onlooker_proto::{CountedRef, Dead, DecodeError, decode_counted, encode_dead};
+use std::ops::Range;
 
 /// One counted view, as far as counting needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,12 +25,27 @@ pub(crate) struct Seen {
 /// All records of one item in a batch.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ItemGroup {
-    /// `site:item`.
-    pub(crate) item: Box<[u8]>,
-    first: u32,
-    last: u32,
+    /// Of the name.
+    pub(crate) hash: u64,
+    name: Range<u32>,
+    records: Range<u32>,
     /// Days that occur, nearly always one.
-    pub(crate) days: Vec<DayNumber>,
+    day: DayNumber,
+    more_days: Vec<DayNumber>,
+}
+
+impl ItemGroup {
+    /// Days that occur, in the order in which they came.
+    pub(crate) fn days(&self) -> impl ExactSizeIterator<Item = DayNumber> {
+        let more = self.more_days.len();
+        (0..more + 1).map(|at| if at == 0 { self.day } else { self.more_days[at - 1] })
+    }
+
+    fn occurs(&mut self, day: DayNumber) {
+        if self.day != day && !self.more_days.contains(&day) {
+            self.more_days.push(day);
+        }
+    }
 }
 
 /// A batch, grouped.
@@ -50,6 +66,8 @@ pub(crate) struct Grouped {
     /// Why, one entry each.
     pub(crate) dead_reasons: Vec<DeadReason>,
     pub(crate) items: Vec<ItemGroup>,
+    /// Names of items, one behind the other.
+    names: Vec<u8>,
     /// By item, by offset within an item.
     seen: Vec<Seen>,
 }
@@ -57,8 +75,22 @@ pub(crate) struct Grouped {
 impl Grouped {
     /// An item's records in the order of their offsets.
     pub(crate) fn of(&self, group: &ItemGroup) -> &[Seen] {
-        &self.seen[group.first as usize..group.last as usize]
+        &self.seen[group.records.start as usize..group.records.end as usize]
     }
+
+    /// `site:item`.
+    pub(crate) fn name(&self, group: &ItemGroup) -> &[u8] {
+        name(&self.names, group)
+    }
+
+    /// Bytes of all names together.
+    pub(crate) fn name_bytes(&self) -> usize {
+        self.names.len()
+    }
+}
+
+fn name<'a>(names: &'a [u8], group: &ItemGroup) -> &'a [u8] {
+    &names[group.name.start as usize..group.name.end as usize]
 }
 
 /// Builds a `Grouped`.
@@ -74,7 +106,9 @@ pub(crate) struct Grouper {
     oldest_ms: i64,
     dead: OutgoingBatch,
     dead_reasons: Vec<DeadReason>,
-    index: HashMap<Box<[u8]>, u32>,
+    index: Index,
+    items: Vec<ItemGroup>,
+    names: Vec<u8>,
     seen: Vec<Seen>,
 }
 
@@ -90,7 +124,9 @@ impl Grouper {
             oldest_ms: i64::MAX,
             dead: OutgoingBatch::default(),
             dead_reasons: Vec::new(),
-            index: HashMap::new(),
+            index: Index::default(),
+            items: Vec::new(),
+            names: Vec::new(),
             seen: Vec::new(),
         }
     }
@@ -116,15 +152,20 @@ impl Grouper {
             // Counted in the log that it comes from; the archive has it, below offset 0.
             Ok(view) if view.source_offset < 0 => {}
             Ok(Counted { item, member, event_ms, .. }) => {
-                let item = match self.index.get(item) {
-                    Some(known) => *known,
-                    None => self.add_item(item),
+                let (hash, day) = (hash(item), day_of(event_ms));
+                let (items, names) = (&self.items, &self.names);
+                let item = match self.index.find(hash, |at| name(names, &items[at as usize]) == item) {
+                    Some(known) => known,
+                    None => self.add_item(hash, item, day),
                 };
+                let group = &mut self.items[item as usize];
+                group.records.end += 1;
+                group.occurs(day);
                 self.seen.push(Seen {
                     offset: record.offset,
                     hash: onlooker_sketch::hash(&member),
                     member,
-                    day: day_of(event_ms),
+                    day,
                     append_s: u32::try_from(record.append_ms / 1000).unwrap_or(0),
                     item,
                 });
@@ -133,10 +174,15 @@ impl Grouper {
         }
     }
 
-    fn add_item(&mut self, item: &[u8]) -> u32 {
-        // A batch has some thousand records.
-        let number = u32::try_from(self.index.len()).unwrap_or(u32::MAX);
-        self.index.insert(item.into(), number);
+    fn add_item(&mut self, hash: u64, item: &[u8], day: DayNumber) -> u32 {
+        // A batch has some thousand records, each of which fits into a message.
+        let short = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let (number, begin) = (short(self.items.len()), short(self.names.len()));
+        self.names.extend_from_slice(item);
+        let name = begin..short(self.names.len());
+        let items = &self.items;
+        self.index.insert(hash, number, |at| items[at as usize].hash);
+        self.items.push(ItemGroup { hash, name, records: 0..0, day, more_days: Vec::new() });
         number
     }
 
@@ -159,12 +205,11 @@ impl Grouper {
     /// What was pushed since the last call, or none if nothing was.
     pub(crate) fn take(&mut self) -> Option<Grouped> {
         let first = self.first.take()?;
-        let mut items: Vec<_> = (0..self.index.len())
-            .map(|_| ItemGroup { item: [].into(), first: 0, last: 0, days: Vec::new() })
-            .collect();
-        for (item, number) in self.index.drain() {
-            items[number as usize].item = item;
-        }
+        self.index.clear();
+        // The next batch will be about as large.
+        let (items, names) = (self.items.len(), self.names.len());
+        let mut items = std::mem::replace(&mut self.items, Vec::with_capacity(items));
+        let names = std::mem::replace(&mut self.names, Vec::with_capacity(names));
         let seen = sort_by_item(&self.seen, &mut items);
         self.seen.clear();
         let grouped = Grouped {
@@ -176,6 +221,7 @@ impl Grouper {
             dead: std::mem::take(&mut self.dead),
             dead_reasons: std::mem::take(&mut self.dead_reasons),
             items,
+            names,
             seen,
         };
         (self.records, self.newest_ms, self.oldest_ms) = (0, 0, i64::MAX);
@@ -185,25 +231,18 @@ impl Grouper {
 
 /// A counting sort, stable: within an item the offsets go on rising.
 fn sort_by_item(seen: &[Seen], items: &mut [ItemGroup]) -> Vec<Seen> {
-    for view in seen {
-        let group = &mut items[view.item as usize];
-        group.last += 1;
-        if !group.days.contains(&view.day) {
-            group.days.push(view.day);
-        }
-    }
     let mut at = 0;
     for group in items.iter_mut() {
-        let records = group.last;
-        (group.first, group.last) = (at, at);
+        let records = group.records.end;
+        group.records = at..at;
         at += records;
     }
     let Some(filler) = seen.first() else { return Vec::new() };
     let mut sorted = vec![*filler; seen.len()];
     for view in seen {
-        let group = &mut items[view.item as usize];
-        sorted[group.last as usize] = *view;
-        group.last += 1;
+        let end = &mut items[view.item as usize].records.end;
+        sorted[*end as usize] = *view;
+        *end += 1;
     }
     sorted
 }
@@ -277,7 +316,9 @@ mod tests {
         let found: Vec<_> = g
             .items
             .iter()
-            .map(|i| (i.item.to_vec(), i.days.len(), g.of(i).iter().map(|s| s.offset).collect::<Vec<_>>()))
+            .map(|i| {
+                (g.name(i).to_vec(), i.days().len(), g.of(i).iter().map(|s| s.offset).collect::<Vec<_>>())
+            })
             .collect();
         assert_eq!(found, [(b"s:a".to_vec(), 2, vec![3, 7, 10]), (b"s:b".to_vec(), 1, vec![4, 9])]);
     }

@@ -1,9 +1,8 @@
 //! What the counter remembers between batches: numbers, and registers of hot sketches. All of it may be forgotten at any
 //! moment; all of it must be at a gap.
 
-use bytes::Bytes;
-use foldhash::{HashMap, HashMapExt};
-use onlooker_event::{CountKey, Scope};
+use crate::index::{Index, hash};
+use onlooker_event::{CountKey, DayNumber};
 use onlooker_ports::Number;
 use onlooker_sketch::Registers;
 use std::sync::Arc;
@@ -58,7 +57,6 @@ impl Drop for LeaveOut {
 /// What is known of one key.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    pub(crate) key: CountKey,
     /// As the store has it; none: not known.
     pub(crate) number: Option<Number>,
     /// The archived sketch is damaged, or the store's is: its members are left out, its number goes on.
@@ -67,59 +65,170 @@ pub(crate) struct Entry {
     used: u32,
 }
 
-/// Where an entry stands. Good until the next `tend` or `forget`.
+impl Entry {
+    fn new(used: u32) -> Self {
+        Self { number: None, out_of_service: false, leave_out: None, used }
+    }
+}
+
+/// An item's scopes stand together: a batch nearly always asks for all time and one day.
+#[derive(Debug)]
+struct Item {
+    hash: u64,
+    name: Box<[u8]>,
+    all: Entry,
+    /// The newest.
+    day: Option<(DayNumber, Entry)>,
+    more: Vec<(DayNumber, Entry)>,
+}
+
+impl Item {
+    fn keys(&self) -> usize {
+        1 + usize::from(self.day.is_some()) + self.more.len()
+    }
+
+    fn entries_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
+        let days = self.day.iter_mut().chain(&mut self.more);
+        std::iter::once(&mut self.all).chain(days.map(|(_, entry)| entry))
+    }
+
+    fn add_day(&mut self, day: DayNumber, used: u32) {
+        let mut new = (day, Entry::new(used));
+        match &mut self.day {
+            None => self.day = Some(new),
+            Some(newest) => {
+                if newest.0 < day {
+                    std::mem::swap(newest, &mut new);
+                }
+                self.more.push(new);
+            }
+        }
+    }
+
+    /// Drops the days that were not used since `epoch` began.
+    fn drop_days(&mut self, epoch: u32) {
+        self.more.retain(|(_, entry)| entry.used == epoch);
+        if self.day.as_ref().is_some_and(|(_, entry)| entry.used != epoch) {
+            let newest = (0..self.more.len()).max_by_key(|at| self.more[*at].0);
+            self.day = newest.map(|at| self.more.swap_remove(at));
+        }
+        self.more.shrink_to_fit();
+    }
+}
+
+/// Where an item stands. Good until the next `tend` or `forget`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct EntryId(u32);
+pub(crate) struct ItemId(u32);
+
+/// Which entry. Good until the next `tend` or `forget`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EntryId {
+    item: ItemId,
+    /// None: all time.
+    day: Option<DayNumber>,
+}
 
 #[derive(Debug)]
 pub(crate) struct Known {
     bounds: Bounds,
-    entries: Vec<Entry>,
-    index: HashMap<Bytes, u32>,
+    items: Vec<Item>,
+    index: Index,
+    keys: usize,
     epoch: u32,
     batches: u32,
-    scratch: Vec<u8>,
 }
 
 impl Known {
     pub(crate) fn new(bounds: Bounds) -> Self {
-        Self { bounds, entries: Vec::new(), index: HashMap::new(), epoch: 0, batches: 0, scratch: Vec::new() }
+        Self { bounds, items: Vec::new(), index: Index::default(), keys: 0, epoch: 0, batches: 0 }
     }
 
-    /// The entry of a key, made if there is none.
-    pub(crate) fn entry(&mut self, scope: Scope, item: &[u8]) -> EntryId {
-        self.scratch.clear();
-        CountKey::write(scope, item, &mut self.scratch);
-        if let Some(at) = self.index.get(&self.scratch[..]) {
-            self.entries[*at as usize].used = self.epoch;
-            return EntryId(*at);
+    /// Reads what looking these items up will need, without waiting for one before the next.
+    pub(crate) fn near(&self, hashes: impl Iterator<Item = u64>) {
+        let touched = hashes.filter_map(|hash| self.index.peek(hash)).fold(0, |all, at| {
+            let item = self.items.get(at as usize);
+            let day = item.and_then(|item| item.day.as_ref()).map_or(0, |(_, entry)| entry.used);
+            all ^ day ^ item.map_or(0, |item| u32::from(item.name.first().copied().unwrap_or(0)))
+        });
+        std::hint::black_box(touched);
+    }
+
+    /// The item, made if there is none.
+    #[inline]
+    pub(crate) fn item(&mut self, hash: u64, name: &[u8]) -> ItemId {
+        let items = &self.items;
+        match self.index.find(hash, |at| *items[at as usize].name == *name) {
+            Some(at) => ItemId(at),
+            None => self.add(hash, name),
         }
-        self.add(CountKey::new(scope, item), self.epoch)
+    }
+
+    fn add(&mut self, hash: u64, name: &[u8]) -> ItemId {
+        // Far fewer than 2^32: `tend` keeps to the bound, give or take one batch.
+        let at = u32::try_from(self.items.len()).unwrap_or(u32::MAX);
+        let items = &self.items;
+        self.index.insert(hash, at, |at| items[at as usize].hash);
+        // Older than all others, until it is used.
+        let all = Entry::new(self.epoch.wrapping_sub(1));
+        self.items.push(Item { hash, name: name.into(), all, day: None, more: Vec::new() });
+        self.keys += 1;
+        ItemId(at)
+    }
+
+    /// An item's entry, made if there is none, as one that is used.
+    #[inline]
+    pub(crate) fn entry(&mut self, item: ItemId, day: Option<DayNumber>) -> EntryId {
+        let (id, epoch) = (EntryId { item, day }, self.epoch);
+        if let Some(entry) = self.find_mut(id) {
+            entry.used = epoch;
+        } else if let Some(day) = day {
+            self.items[item.0 as usize].add_day(day, epoch);
+            self.keys += 1;
+        }
+        id
     }
 
     /// The same for a key that a reader asked for.
     pub(crate) fn entry_of(&mut self, key: &CountKey) -> EntryId {
-        match self.index.get(key.as_bytes()) {
-            Some(at) => EntryId(*at),
+        let name = key.item_bytes();
+        let item = self.item(hash(name), name);
+        let id = EntryId { item, day: DayNumber::parse_compact(key.scope_bytes()) };
+        if let (None, Some(day)) = (self.find_mut(id), id.day) {
             // Older than all others: made-up keys are the first to go.
-            None => self.add(key.clone(), self.epoch.wrapping_sub(1)),
+            self.items[item.0 as usize].add_day(day, self.epoch.wrapping_sub(1));
+            self.keys += 1;
+        }
+        id
+    }
+
+    #[inline]
+    fn find(&self, id: EntryId) -> Option<&Entry> {
+        let item = &self.items[id.item.0 as usize];
+        match (id.day, &item.day) {
+            (None, _) => Some(&item.all),
+            (Some(day), Some((newest, entry))) if *newest == day => Some(entry),
+            (Some(day), _) => item.more.iter().find(|(of, _)| *of == day).map(|(_, entry)| entry),
         }
     }
 
-    fn add(&mut self, key: CountKey, used: u32) -> EntryId {
-        // Far fewer than 2^32: `tend` keeps to the bound, give or take one batch.
-        let at = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
-        self.index.insert(key.bytes(), at);
-        self.entries.push(Entry { key, number: None, out_of_service: false, leave_out: None, used });
-        EntryId(at)
+    #[inline]
+    fn find_mut(&mut self, id: EntryId) -> Option<&mut Entry> {
+        let item = &mut self.items[id.item.0 as usize];
+        match (id.day, &mut item.day) {
+            (None, _) => Some(&mut item.all),
+            (Some(day), Some((newest, entry))) if *newest == day => Some(entry),
+            (Some(day), _) => item.more.iter_mut().find(|(of, _)| *of == day).map(|(_, entry)| entry),
+        }
     }
 
+    #[inline]
     pub(crate) fn get(&self, id: EntryId) -> &Entry {
-        &self.entries[id.0 as usize]
+        self.find(id).expect("who has its id has made it")
     }
 
+    #[inline]
     pub(crate) fn get_mut(&mut self, id: EntryId) -> &mut Entry {
-        &mut self.entries[id.0 as usize]
+        self.find_mut(id).expect("who has its id has made it")
     }
 
     /// Registers of which nothing is known yet, if the bound allows another set.
@@ -133,7 +242,7 @@ impl Known {
     pub(crate) fn tend(&mut self) {
         self.batches = self.batches.wrapping_add(1);
         if self.batches.is_multiple_of(TEND_EVERY) {
-            for entry in &mut self.entries {
+            for entry in self.items.iter_mut().flat_map(Item::entries_mut) {
                 entry.leave_out = entry.leave_out.take().filter(|l| l.spared >= WORTH_KEEPING);
                 if let Some(leave_out) = &mut entry.leave_out {
                     leave_out.spared = 0;
@@ -141,53 +250,60 @@ impl Known {
             }
         }
         let bound = self.bounds.keys_here();
-        if self.entries.len() > bound {
+        if self.keys > bound {
             // At least half goes, so that the cost is constant for each key that comes. What was used since the last
             // time stays first.
             let mut room = bound / 2;
             let epoch = self.epoch;
-            self.entries.retain(|entry| {
-                let keep = entry.used == epoch && room > 0;
-                room -= usize::from(keep);
+            self.items.retain_mut(|item| {
+                item.drop_days(epoch);
+                let keep = item.all.used == epoch && room > 0;
+                room = room.saturating_sub(if keep { item.keys() } else { 0 });
                 keep
             });
             self.epoch = self.epoch.wrapping_add(1);
+            self.keys = self.items.iter().map(Item::keys).sum();
             self.index.clear();
-            for (at, entry) in (0u32..).zip(&self.entries) {
-                self.index.insert(entry.key.bytes(), at);
+            for (at, item) in (0u32..).zip(&self.items) {
+                self.index.insert(item.hash, at, |at| self.items[at as usize].hash);
             }
         }
     }
 
     /// Everything, at a gap or a doubt.
     pub(crate) fn forget(&mut self) {
-        self.entries.clear();
+        self.items.clear();
         self.index.clear();
+        self.keys = 0;
     }
 
     /// Keys that are remembered.
     pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+        self.keys
     }
 
     /// Half of it, for a heart with a fault.
     pub(crate) fn forget_numbers(&mut self) {
-        self.entries.iter_mut().for_each(|e| e.number = None);
+        self.items.iter_mut().flat_map(Item::entries_mut).for_each(|e| e.number = None);
     }
 
     /// The other half.
     pub(crate) fn forget_registers(&mut self) {
-        self.entries.iter_mut().for_each(|e| e.leave_out = None);
+        self.items.iter_mut().flat_map(Item::entries_mut).for_each(|e| e.leave_out = None);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use onlooker_event::DayNumber;
+    use onlooker_event::Scope;
 
-    fn item(n: usize) -> Vec<u8> {
+    fn name(n: usize) -> Vec<u8> {
         format!("s:{n}").into_bytes()
+    }
+
+    fn item(known: &mut Known, n: usize) -> ItemId {
+        known.item(hash(&name(n)), &name(n))
     }
 
     #[test]
@@ -197,18 +313,56 @@ mod tests {
         let mut known = Known::new(bounds);
         for n in 0..1000 {
             known.tend();
-            let id = known.entry(Scope::All, &item(n));
+            known.near((0..9).map(|n| hash(&name(n))));
+            let at = item(&mut known, n);
+            let id = known.entry(at, None);
             known.get_mut(id).number = Some(Number { n: n as u64, u: 1, changed_s: 0 });
-            assert_eq!(known.entry(Scope::All, &item(n)), id);
-            assert_eq!(known.entry_of(&CountKey::new(Scope::All, &item(n))), id);
+            assert_eq!(item(&mut known, n), at);
+            assert_eq!(known.entry_of(&CountKey::new(Scope::All, &name(n))), id);
             // Item 0 is used all the time and never forgotten.
-            let hot = known.entry(Scope::All, &item(0));
+            let hot = item(&mut known, 0);
+            let hot = known.entry(hot, None);
             assert_eq!(known.get(hot).number.map(|x| x.n), Some(0), "{n}");
             assert!(known.len() <= 102);
         }
-        let day = known.entry(Scope::Day(DayNumber(5)), &item(0));
-        assert_eq!(known.get(day).key.as_bytes(), b"19700106:s:0");
+        let hot = item(&mut known, 0);
+        let day = known.entry(hot, Some(DayNumber(5)));
         assert!(known.get(day).number.is_none());
+        assert_eq!(known.entry_of(&CountKey::new(Scope::Day(DayNumber(5)), &name(0))), day);
+    }
+
+    #[test]
+    fn an_item_has_as_many_days_as_come_and_keeps_those_that_are_used() {
+        let mut known = Known::new(Bounds::new(6, 0));
+        let at = item(&mut known, 0);
+        for day in [7, 5, 9, 6] {
+            let id = known.entry(at, Some(DayNumber(day)));
+            known.get_mut(id).number = Some(Number { n: day as u64, ..Number::default() });
+        }
+        known.entry(at, None);
+        let n = |known: &Known, day| {
+            known.find(EntryId { item: at, day: Some(DayNumber(day)) }).and_then(|e| e.number).map(|x| x.n)
+        };
+        assert_eq!([5, 6, 7, 8, 9].map(|day| n(&known, day)), [Some(5), Some(6), Some(7), None, Some(9)]);
+        assert_eq!(known.len(), 5);
+        let wish = known.entry_of(&CountKey::new(Scope::Day(DayNumber(8)), &name(0)));
+        assert!(known.get(wish).number.is_none());
+        let other = item(&mut known, 1);
+        known.entry(other, None);
+        known.tend();
+        assert_eq!(
+            [6, 8, 9].map(|day| n(&known, day)),
+            [Some(6), None, Some(9)],
+            "a wish is the first to go"
+        );
+        known.entry(at, None);
+        known.entry(at, Some(DayNumber(6)));
+        for n in 2..6 {
+            item(&mut known, n);
+        }
+        known.tend();
+        assert_eq!([5, 6, 7, 9].map(|day| n(&known, day)), [None, Some(6), None, None]);
+        assert_eq!(known.len(), 2);
     }
 
     #[test]
@@ -216,14 +370,16 @@ mod tests {
         let bounds = Bounds::new(100, 2);
         let pool = Arc::clone(&bounds.registers);
         let mut known = Known::new(bounds);
-        for n in 0..3 {
-            let id = known.entry(Scope::All, &item(n));
-            known.get_mut(id).leave_out = known.new_registers();
-        }
-        let third = known.entry(Scope::All, &item(2));
-        assert!(known.get(third).leave_out.is_none());
-        let first = known.entry(Scope::All, &item(0));
-        known.get_mut(first).leave_out.as_mut().unwrap().spared = WORTH_KEEPING;
+        let ids: Vec<EntryId> = (0..3)
+            .map(|n| {
+                let at = item(&mut known, n);
+                let id = known.entry(at, None);
+                known.get_mut(id).leave_out = known.new_registers();
+                id
+            })
+            .collect();
+        assert!(known.get(ids[2]).leave_out.is_none());
+        known.get_mut(ids[0]).leave_out.as_mut().unwrap().spared = WORTH_KEEPING;
         for _ in 0..TEND_EVERY {
             known.tend();
         }

@@ -8,6 +8,7 @@ mod heart;
 #[cfg(test)]
 mod heart_tests;
 mod inbox;
+mod index;
 mod known;
 mod metrics;
 mod plan;

@@ -14,7 +14,7 @@ impl Plan {
         let mut main = Apply { from, to, as_of_ms, numbers: Vec::new(), sketches: Vec::new() };
         main.numbers.reserve(self.keys.len());
         let mut main_of = Vec::with_capacity(self.keys.len());
-        for (at, planned) in (0u32..).zip(&mut self.keys) {
+        for ((at, planned), key) in (0u32..).zip(&mut self.keys).zip(&self.names) {
             let entry = known.get_mut(planned.id);
             let group = planned.item.and_then(|item| {
                 let grouped = self.grouped.as_ref()?;
@@ -22,15 +22,15 @@ impl Plan {
             });
             let sketch = match group {
                 None => {
-                    main.numbers.extend(restored_number(planned, entry, to, self.now_s));
-                    restored_sketch(planned, entry)
+                    main.numbers.extend(restored_number(key, planned, entry, to, self.now_s));
+                    restored_sketch(key, planned)
                 }
                 Some(seen) => {
                     let day = planned.day;
                     let seen = seen.iter().filter(move |s| day.is_none_or(|day| s.day == day));
                     let number = entry.number.unwrap_or_default();
-                    main.numbers.push((entry.key.clone(), counted(number, seen.clone(), to, fault)));
-                    added_sketch(planned, entry, seen, told)
+                    main.numbers.push((key.clone(), counted(number, seen.clone(), to, fault)));
+                    added_sketch(key, planned, entry, seen, told)
                 }
             };
             if let Some(sketch) = sketch {
@@ -44,10 +44,9 @@ impl Plan {
     /// The store stands at `to`: what was sent is now known. Only now: registers that were raised when sending would
     /// hold members that the store never got.
     pub(crate) fn settle(&self, known: &mut Known, hot_from: usize) {
-        for ((key, number), planned) in self.main.numbers.iter().zip(self.counted_keys()) {
-            let entry = known.get_mut(planned.id);
-            debug_assert_eq!(*key, entry.key, "a number for each planned key, in order");
-            entry.number = Some(*number);
+        for ((key, number), (planned, name)) in self.main.numbers.iter().zip(self.counted_keys()) {
+            debug_assert_eq!(key, name, "a number for each planned key, in order");
+            known.get_mut(planned.id).number = Some(*number);
         }
         if self.for_readers {
             return;
@@ -66,8 +65,8 @@ impl Plan {
     }
 
     /// The planned keys that `main.numbers` has, in its order.
-    fn counted_keys(&self) -> impl Iterator<Item = &Planned> {
-        self.keys.iter().filter(|p| p.item.is_some() || p.restore_number)
+    fn counted_keys(&self) -> impl Iterator<Item = (&Planned, &CountKey)> {
+        self.keys.iter().zip(&self.names).filter(|(p, _)| p.item.is_some() || p.restore_number)
     }
 }
 
@@ -87,20 +86,27 @@ fn counted<'a>(number: Number, seen: impl Iterator<Item = &'a Seen>, to: i64, fa
 }
 
 /// For a reader: the number that the store does not hold, as of the step.
-fn restored_number(planned: &Planned, entry: &Entry, to: i64, now_s: u32) -> Option<(CountKey, Number)> {
+fn restored_number(
+    key: &CountKey,
+    planned: &Planned,
+    entry: &Entry,
+    to: i64,
+    now_s: u32,
+) -> Option<(CountKey, Number)> {
     let number = entry.number.unwrap_or_default();
     let restored = Number { n: number.n, u: number.u.max(to), changed_s: now_s };
-    planned.restore_number.then(|| (entry.key.clone(), restored))
+    planned.restore_number.then(|| (key.clone(), restored))
 }
 
 /// For a reader: the sketch that the store does not hold, if the archive does.
-fn restored_sketch(planned: &mut Planned, entry: &Entry) -> Option<SketchAdd> {
+fn restored_sketch(key: &CountKey, planned: &mut Planned) -> Option<SketchAdd> {
     let base = planned.base.take().filter(|base| base.blob.is_some())?;
-    planned.absent.then(|| SketchAdd { key: entry.key.clone(), members: Vec::new(), base: Some(base) })
+    planned.absent.then(|| SketchAdd { key: key.clone(), members: Vec::new(), base: Some(base) })
 }
 
 /// The members that may raise a register; none if there are none, and then the sketch need not even be there.
 fn added_sketch<'a>(
+    key: &CountKey,
     planned: &mut Planned,
     entry: &mut Entry,
     seen: impl Iterator<Item = &'a Seen>,
@@ -130,5 +136,5 @@ fn added_sketch<'a>(
     members.sort_unstable();
     members.dedup();
     told.sent += members.len() as u64;
-    Some(SketchAdd { key: entry.key.clone(), members, base: planned.base.take() })
+    Some(SketchAdd { key: key.clone(), members, base: planned.base.take() })
 }

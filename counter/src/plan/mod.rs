@@ -6,9 +6,12 @@ use crate::group::Grouped;
 use crate::known::{EntryId, Known};
 use crate::words::Told;
 use bytes::Bytes;
-use onlooker_event::{CountKey, DayNumber, Scope};
+use onlooker_event::{CountKey, CountKeys, DayNumber, Scope};
 use onlooker_ports::{Apply, Archived, Base, Held, Number, SketchAdd};
 use std::collections::{HashSet, VecDeque};
+
+/// Items of which what is known is read together before any is looked at.
+const TOGETHER: usize = 32;
 
 /// One key of the batch.
 #[derive(Debug)]
@@ -39,6 +42,8 @@ pub(crate) struct Plan {
     /// The records up to `to` are lost: the log has to be read from there on.
     pub(crate) restart: bool,
     keys: Vec<Planned>,
+    /// The name of each of `keys`.
+    names: Vec<CountKey>,
     asked: Vec<CountKey>,
     asked_of: Vec<u32>,
     main: Apply,
@@ -61,6 +66,7 @@ impl Plan {
             for_readers: false,
             restart: false,
             keys: Vec::new(),
+            names: Vec::new(),
             asked: Vec::new(),
             asked_of: Vec::new(),
             main: Apply { from, to, as_of_ms, numbers: Vec::new(), sketches: Vec::new() },
@@ -75,18 +81,34 @@ impl Plan {
     pub(crate) fn of_records(from: i64, to: i64, as_of_ms: i64, grouped: Grouped, known: &mut Known) -> Self {
         let mut plan = Self::empty(from, to, as_of_ms);
         plan.keys.reserve(grouped.items.len() * 2);
-        for (at, group) in (0u32..).zip(&grouped.items) {
-            let mut add = |scope, day| {
-                let id = known.entry(scope, &group.item);
-                let item = Some(at);
-                plan.keys.push(Planned { id, item, day, absent: false, base: None, restore_number: false });
-            };
-            add(Scope::All, None);
-            let several = group.days.len() > 1;
-            for day in &group.days {
-                add(Scope::Day(*day), several.then_some(*day));
+        // Two scopes' prefixes.
+        let bytes = 2 * grouped.name_bytes() + grouped.items.len() * 11;
+        let mut names = CountKeys::with_capacity(grouped.items.len() * 2, bytes);
+        for (chunk, begin) in grouped.items.chunks(TOGETHER).zip((0u32..).step_by(TOGETHER)) {
+            known.near(chunk.iter().map(|group| group.hash));
+            for (at, group) in (begin..).zip(chunk) {
+                let name = grouped.name(group);
+                let known_item = known.item(group.hash, name);
+                let mut add = |scope, known_day, day| {
+                    names.push(scope, name);
+                    let (id, item) = (known.entry(known_item, known_day), Some(at));
+                    plan.keys.push(Planned {
+                        id,
+                        item,
+                        day,
+                        absent: false,
+                        base: None,
+                        restore_number: false,
+                    });
+                };
+                add(Scope::All, None, None);
+                let several = group.days().len() > 1;
+                for day in group.days() {
+                    add(Scope::Day(day), Some(day), several.then_some(day));
+                }
             }
         }
+        plan.names = names.finish();
         plan.grouped = Some(grouped);
         plan
     }
@@ -104,6 +126,7 @@ impl Plan {
         let mut seen = HashSet::new();
         for key in wishes.iter().filter(|key| seen.insert(*key)) {
             let id = known.entry_of(key);
+            plan.names.push(key.clone());
             plan.keys.push(Planned {
                 id,
                 item: None,
@@ -130,12 +153,12 @@ impl Plan {
         &self.asked
     }
 
-    fn ask(&mut self, known: &Known, wanted: impl Fn(&Planned) -> bool) -> bool {
+    fn ask(&mut self, wanted: impl Fn(&Planned) -> bool) -> bool {
         self.asked.clear();
         self.asked_of.clear();
         for (at, planned) in (0u32..).zip(&self.keys) {
             if wanted(planned) {
-                self.asked.push(known.get(planned.id).key.clone());
+                self.asked.push(self.names[at as usize].clone());
                 self.asked_of.push(at);
             }
         }
@@ -145,7 +168,7 @@ impl Plan {
     /// Prepares the look-up; false if nothing has to be looked up.
     pub(crate) fn ask_store(&mut self, known: &Known) -> bool {
         let for_readers = self.for_readers;
-        self.ask(known, |planned| for_readers || known.get(planned.id).number.is_none())
+        self.ask(|planned| for_readers || known.get(planned.id).number.is_none())
     }
 
     /// Takes the look-up's answer and prepares the archive's reading; false if nothing has to be read.
@@ -160,7 +183,7 @@ impl Plan {
         // One reading serves both: the number's base, and the sketch's. Both were absent in one atomic step in which
         // the store stood at `from`, and the archive is read after that answer. So it returns at least every record
         // below `from`, and the step that uses it is applied only if the store stands at `from`.
-        self.ask(known, |planned| {
+        self.ask(|planned| {
             let entry = known.get(planned.id);
             entry.number.is_none() || (planned.absent && !entry.out_of_service)
         })
@@ -172,9 +195,7 @@ impl Plan {
             let Some(at) = self.main_of.get(*sketch) else { return false };
             self.keys[*at as usize].absent = true;
         }
-        self.ask(known, |planned| {
-            planned.absent && planned.base.is_none() && !known.get(planned.id).out_of_service
-        })
+        self.ask(|planned| planned.absent && planned.base.is_none() && !known.get(planned.id).out_of_service)
     }
 
     /// Takes what the archive has.
@@ -184,7 +205,7 @@ impl Plan {
             let entry = known.get_mut(planned.id);
             let nothing = row.sketch.is_none() && row.number.is_none();
             if nothing && planned.item.is_none() && entry.number.is_none() {
-                told.absent.push(entry.key.clone());
+                told.absent.push(self.names[*at as usize].clone());
                 planned.restore_number = false;
             }
             if entry.number.is_none() {
@@ -204,7 +225,7 @@ impl Plan {
                         // nobody would know. So it stays as it is, for a person to restore.
                         entry.out_of_service = true;
                         entry.leave_out = None;
-                        told.damaged_archived.push(entry.key.clone());
+                        told.damaged_archived.push(self.names[*at as usize].clone());
                     }
                 }
             }

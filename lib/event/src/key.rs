@@ -177,6 +177,48 @@ impl CountKey {
     }
 }
 
+/// Makes many keys in one allocation, which they share: none costs one of its own, and all are freed together.
+#[derive(Debug, Default)]
+pub struct CountKeys {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    /// The last day and its text.
+    day: Option<(DayNumber, [u8; 8])>,
+}
+
+impl CountKeys {
+    /// With room for so many keys, and for so many bytes of them.
+    pub fn with_capacity(keys: usize, bytes: usize) -> Self {
+        Self { bytes: Vec::with_capacity(bytes), ends: Vec::with_capacity(keys), day: None }
+    }
+
+    /// Adds the key of an item in a scope. `item` is the bytes of an `ItemKey`.
+    #[inline]
+    pub fn push(&mut self, scope: Scope, item: &[u8]) {
+        match scope {
+            Scope::All => self.bytes.push(b'*'),
+            Scope::Day(day) => {
+                let text = match self.day {
+                    Some((last, text)) if last == day => text,
+                    _ => day.compact(),
+                };
+                self.day = Some((day, text));
+                self.bytes.extend_from_slice(&text);
+            }
+        }
+        self.bytes.push(b':');
+        self.bytes.extend_from_slice(item);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// The keys, in the order in which they came.
+    pub fn finish(self) -> Vec<CountKey> {
+        let bytes = Bytes::from(self.bytes);
+        let begins = std::iter::once(0).chain(self.ends.iter().copied());
+        begins.zip(&self.ends).map(|(from, to)| CountKey(bytes.slice(from..*to))).collect()
+    }
+}
+
 /// A 128-bit hash (XXH3, seed 0) that stands for a viewer's view of an item, or for a client's id, in the dedup state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest128(pub [u8; 16]);
@@ -298,5 +340,21 @@ mod tests {
         assert_eq!(CountKey::parse(key.bytes()).unwrap(), key);
         assert!(CountKey::parse(Bytes::from_static(b"2026113:s:a")).is_err());
         assert!(CountKey::parse(Bytes::from_static(b"*:s")).is_err());
+    }
+
+    #[test]
+    fn keys_made_together_are_those_made_alone() {
+        let mut keys = CountKeys::default();
+        let mut expected = Vec::new();
+        for item in [&b"s:a"[..], b"s:a:b"] {
+            for scope in
+                [Scope::All, Scope::Day(DayNumber(5)), Scope::Day(DayNumber(5)), Scope::Day(DayNumber(6))]
+            {
+                keys.push(scope, item);
+                expected.push(CountKey::new(scope, item));
+            }
+        }
+        assert_eq!(keys.finish(), expected);
+        assert!(CountKeys::with_capacity(9, 9).finish().is_empty());
     }
 }
