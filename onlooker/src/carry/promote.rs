@@ -30,6 +30,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use serde::{Deserialize, Serialize};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,6 +49,8 @@ pub(crate) struct PromoteArgs {
 }
 
 const PATH: &str = "/v1/promote";
+/// What is on its way, in the folder.
+const EXPORT: &str = "promote.olx";
 const PATIENCE: Duration = Duration::from_secs(24 * 3_600);
 /// How long what is under way may take to be in the folder's log.
 const UNDER_WAY: Duration = Duration::from_secs(30);
@@ -244,10 +247,13 @@ impl Moving {
 
     /// Writes history and claims; the note that the cluster's filters begin with.
     async fn carry(&self, cluster: &ClusterPlace, step: &impl Fn(String)) -> Result<String> {
-        let file = tempfile::NamedTempFile::new_in(&self.folder).context("making a file in the folder")?;
+        let path = self.folder.join(EXPORT);
+        let mut options = std::fs::OpenOptions::new();
+        let file = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
+        let file = file.with_context(|| format!("cannot write {}", path.display()))?;
         let identity = self.config.identity.fingerprint();
-        let summary = take(&self.place, slices(&self.config), identity, file.reopen()?).await?;
-        let (source, about) = Source::open(file.path())?.verify().await?;
+        let summary = take(&self.place, slices(&self.config), identity, file).await?;
+        let (source, about) = Source::open(&path)?.verify().await?;
         let done = put(cluster, &source).await?;
         step(format!(
             "{} rows and {} claims are in the cluster, counted up to {}",
@@ -255,6 +261,8 @@ impl Moving {
             summary.verdicts,
             moment(&about)
         ));
+        // A copy of what is in the cluster now; if it stays, the next attempt writes over it.
+        let _ = std::fs::remove_file(&path);
         Ok(note(&about))
     }
 }
