@@ -112,12 +112,17 @@ impl Store {
         let config = config.clone();
         let opening = tokio::task::spawn_blocking(move || Self::open_here(&config));
         let store = opening.await.context("opening ended early")??;
+        store.go_on().await?;
         store.begin().await?;
         Ok(store)
     }
 
     fn open_here(config: &EmbeddedConfig) -> Result<Self> {
         let folder = Folder::open(&config.dir)?;
+        // The log is made first. Going on with another one would show all counts as nothing, and keep them out of sight.
+        if folder.archive().exists() && !EmbeddedLog::is_in(&folder.log()?) {
+            bail!("{} has an archive and no log: restore the folder from a backup", folder.path().display());
+        }
         let (log, report) = EmbeddedLog::open(&folder.log()?, config.partitions, config.log.clone())?;
         for torn in &report.torn {
             tracing::warn!(
@@ -137,6 +142,15 @@ impl Store {
             created: report.created,
             generation,
         })
+    }
+
+    /// With `durability = "process"` a loss of power may leave less of the log than what is archived was counted from.
+    /// Those offsets are not given to other records, which would be taken for counted.
+    async fn go_on(&self) -> Result<()> {
+        let durable = self.archive.all_durable().await?;
+        let ends: Vec<(u32, i64)> =
+            durable.iter().filter_map(|(p, offset)| Some((u32::try_from(*p).ok()?, *offset))).collect();
+        Ok(self.log.raise_ends(Topic::Counted, &ends).await?)
     }
 
     /// Lets the filter begin at the beginning, once: a filter refuses to guess where it is.

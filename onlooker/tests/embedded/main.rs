@@ -10,3 +10,4 @@ mod memory;
 mod power;
 mod starts;
 mod support;
+mod tampering;

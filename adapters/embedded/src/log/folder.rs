@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Says that both journals have been made: one that is missing later was lost.
-const COMPLETE: &str = "complete";
+pub(super) const COMPLETE: &str = "complete";
 
 /// A number that no other log has.
 pub(crate) fn new_id<F: FileLayer>(files: &F) -> u64 {

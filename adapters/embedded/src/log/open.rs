@@ -5,7 +5,7 @@ use super::config::{Kind, LogConfig};
 use super::encode::{Encoded, Mark};
 use super::error::{OpenError, failed};
 use super::files::{Disk, FileLayer};
-use super::folder::{first_segment, is_complete, leave_out, make_complete, new_id, raise_starts};
+use super::folder::{COMPLETE, first_segment, is_complete, leave_out, make_complete, new_id, raise_starts};
 use super::format::{FORGOTTEN, LOG_START};
 use super::groups::Groups;
 use super::history::EmbeddedHistory;
@@ -54,6 +54,11 @@ pub struct EmbeddedLog<F: FileLayer = Disk> {
 }
 
 impl EmbeddedLog<Disk> {
+    /// Whether a log was made in the folder.
+    pub fn is_in(dir: &Path) -> bool {
+        dir.join(COMPLETE).exists()
+    }
+
     /// Opens the log in a folder, or makes it.
     ///
     /// # Errors

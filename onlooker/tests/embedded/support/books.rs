@@ -6,7 +6,7 @@ use onlooker_embedded::log::{EmbeddedLog, LogConfig};
 use onlooker_embedded::store::{Folder, RedbArchive};
 use onlooker_event::{CountKey, DayNumber, ItemKey, Scope, View, partition_of};
 use onlooker_ports::{Archived, GroupEvent, GroupReader, Topic};
-use onlooker_proto::{Counted, decode_counted, decode_dead, decode_ignored, decode_view};
+use onlooker_proto::{Counted, Dead, decode_counted, decode_dead, decode_ignored, decode_view};
 use onlooker_sketch::Sketch;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
@@ -49,6 +49,14 @@ impl Books {
         let books = Self::read(&log, &archive).await;
         log.close().await;
         books
+    }
+
+    /// What was set aside in a folder.
+    pub(crate) async fn dead(folder: &Path) -> Vec<Dead> {
+        let folder = Folder::open(folder).unwrap();
+        let (log, _) = EmbeddedLog::open(&folder.log().unwrap(), 2, LogConfig::default()).unwrap();
+        let dead = records(&log, Topic::Dead).await;
+        dead.iter().map(|r| decode_dead(Some(&r.payload)).unwrap()).collect()
     }
 
     pub(crate) async fn read<F: FileLayer>(log: &EmbeddedLog<F>, archive: &RedbArchive) -> Self {
