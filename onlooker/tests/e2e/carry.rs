@@ -1,7 +1,9 @@
 //! Counts carried from a folder to a cluster and back, and a single machine that moves while it counts.
 
-use crate::support::{Http, LONG, Ledger, Role, System, Wishes, text, view};
+use crate::support::{Http, LONG, Ledger, Read as Record, Role, System, Wishes, text, view};
 use flate2::read::DeflateDecoder;
+use onlooker_event::{CountKey, DayNumber, ItemKey, Scope};
+use onlooker_sketch::Sketch;
 use onlooker_testkit::{ports, wait_until, wait_until_async};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -166,6 +168,64 @@ async fn counts_move_from_a_folder_to_a_cluster_and_back() {
     back.http().send(&[view("/new", "ada"), view("/new", "bob"), view("/many", "v5999")]).await;
     expected.insert("/new".to_owned(), 2);
     wait_counts(&back.http(), &expected).await;
+}
+
+/// For each partition: below which offset all counted views are in the file.
+fn up_to(file: &Path) -> Vec<i64> {
+    let bytes = std::fs::read(file).unwrap();
+    let mut content = Vec::new();
+    let stored = u32::from_le_bytes(bytes[24..28].try_into().unwrap()) as usize;
+    match bytes[13] {
+        0 => content.extend_from_slice(&bytes[32..32 + stored]),
+        _ => _ = DeflateDecoder::new(&bytes[32..32 + stored]).read_to_end(&mut content).unwrap(),
+    }
+    let about: Value = serde_json::from_slice(&content).unwrap();
+    serde_json::from_value(about["up_to"].clone()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_export_is_exact_while_views_come_in() {
+    // The archive is seconds behind, and not by the same for each row.
+    let config = "[flusher]\ninterval_ms = 3000".to_owned();
+    let system = System::start(Wishes { config, ..Wishes::default() });
+    let _roles = system.all_roles();
+    let load = Load::start(&system.collector_url());
+    let mut files = Vec::new();
+    for n in 0..4 {
+        load.wait_for(300);
+        let file = system.folder.path().join(format!("live{n}"));
+        let path = file.display().to_string();
+        tokio::task::block_in_place(|| succeed(&system, &["export", &path, "--cluster"]));
+        files.push(file);
+    }
+    load.end().await;
+    let counted = system.log().counted();
+    let mut before = 0;
+    for file in files {
+        let (rows, up_to) = (rows_of(&file), up_to(&file));
+        let mut expected: BTreeMap<String, (u64, Sketch)> = BTreeMap::new();
+        let is_in = |read: &Record| read.offset < up_to[usize::try_from(read.partition).unwrap()];
+        for (_, view) in counted.iter().filter(|(read, _)| is_in(read)) {
+            let item = ItemKey::new(&view.site, &view.item);
+            for scope in [Scope::All, Scope::Day(DayNumber::of_ms(view.event_ms))] {
+                let key = CountKey::new(scope, item.as_bytes());
+                let key = String::from_utf8(key.as_bytes().to_vec()).unwrap();
+                let (n, sketch) = expected.entry(key).or_insert_with(|| (0, Sketch::new()));
+                *n += 1;
+                sketch.add(&view.viewer.0);
+            }
+        }
+        assert!(rows.keys().eq(expected.keys()), "{:?} and {:?}", rows.keys(), expected.keys());
+        for (key, (n, sketch)) in &expected {
+            let (views, bytes) = &rows[key];
+            assert_eq!(*views, Some(*n), "{key}");
+            let found = Sketch::from_redis(bytes.as_deref().unwrap()).unwrap();
+            assert!(found.register_eq(sketch), "{key}");
+        }
+        let all = expected.iter().filter(|(key, _)| key.starts_with('*')).map(|(_, (n, _))| n).sum();
+        assert!(all > before, "nothing was counted between two exports");
+        before = all;
+    }
 }
 
 /// Clients that send until they are told to stop: every view is sent until it was answered 202.

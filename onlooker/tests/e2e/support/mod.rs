@@ -15,7 +15,7 @@ pub(crate) use archive::ArchiveEyes;
 pub(crate) use books::Books;
 pub(crate) use http::{Http, view};
 pub(crate) use ledger::Ledger;
-pub(crate) use log::LogEyes;
+pub(crate) use log::{LogEyes, Read};
 pub(crate) use process::Role;
 pub(crate) use redis::RedisEyes;
 pub(crate) use truth::{Truth, log_file};
