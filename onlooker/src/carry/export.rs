@@ -2,7 +2,7 @@
 
 use super::collect::{Summary, collect};
 use super::format::About;
-use super::restore::Source;
+use super::source::Source;
 use super::{Place, Slices};
 use crate::config::Config;
 use crate::run::{Session, System, with_system};

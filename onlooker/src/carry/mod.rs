@@ -17,6 +17,9 @@ mod promote;
 mod read;
 mod restore;
 #[cfg(feature = "cluster")]
+mod route;
+mod source;
+#[cfg(feature = "cluster")]
 mod switch;
 #[cfg(test)]
 mod tests;
@@ -25,8 +28,10 @@ mod write;
 pub(crate) use export::{ExportArgs, export, route};
 pub(crate) use mark::Mark;
 #[cfg(feature = "cluster")]
-pub(crate) use promote::{PromoteArgs, promote, route as promote_route};
+pub(crate) use promote::{PromoteArgs, promote};
 pub(crate) use restore::{RestoreArgs, restore};
+#[cfg(feature = "cluster")]
+pub(crate) use route::route as promote_route;
 #[cfg(feature = "cluster")]
 pub(crate) use switch::Door;
 

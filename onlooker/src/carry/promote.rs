@@ -13,28 +13,22 @@
 //! Before 3 a failure leaves all as it was. After it promote is run again, and goes on where it was, whether or not the
 //! process still runs: views are in Kafka, and what is in the folder stays until it is in the cluster.
 
-use super::export::{is_bearer, moment, slices, take};
-use super::restore::{Source, is_empty, note, put};
+use super::export::{moment, slices, take};
+use super::restore::{is_empty, note, put};
+use super::source::Source;
 use super::{Mark, Place};
 use crate::config::{Config, Layers, SiteSettings};
 use crate::run::{Session, System, with_system};
 use crate::target::running;
 use crate::wiring::cluster::{ClusterPlace, collector_log};
 use crate::wiring::embedded::FolderPlace;
-use crate::wiring::moving::{self, CollectorLog};
+use crate::wiring::moving::CollectorLog;
 use anyhow::{Context, Result, anyhow, bail};
-use axum::Router;
-use axum::body::{Body, Bytes};
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse, Response};
-use axum::routing::post;
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
 /// Moves a single machine, while it runs, to Kafka, Redis and Cassandra
@@ -48,7 +42,7 @@ pub(crate) struct PromoteArgs {
     dir: Option<PathBuf>,
 }
 
-const PATH: &str = "/v1/promote";
+pub(super) const PATH: &str = "/v1/promote";
 /// What is on its way, in the folder.
 const EXPORT: &str = "promote.olx";
 const PATIENCE: Duration = Duration::from_secs(24 * 3_600);
@@ -58,12 +52,12 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 const SAY_AGAIN: Duration = Duration::from_secs(5);
 
 /// Where a person is told how it goes.
-type Say = mpsc::UnboundedSender<Told>;
+pub(super) type Say = mpsc::UnboundedSender<Told>;
 
 /// One line of the answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Told {
+pub(super) enum Told {
     Step(String),
     Failed(String),
     Done,
@@ -157,7 +151,7 @@ impl Moving {
     }
 
     /// Does all of it, or goes on.
-    async fn to(&self, target: &Config, say: &Say) -> Result<()> {
+    pub(super) async fn to(&self, target: &Config, say: &Say) -> Result<()> {
         let step = |text: String| {
             tracing::info!(step = text, "promoting");
             // Whoever asked may have gone.
@@ -297,73 +291,4 @@ fn agree(ours: &Config, theirs: &Config, folder: &Path) -> Result<()> {
     } else {
         Err(anyhow!("the cluster's configuration: {}", wrong.join("\n  ")))
     }
-}
-
-/// The route by which a running process is moved.
-pub(crate) fn route(system: &System, config: &Config, token: String) -> Router {
-    let state = Arc::new(Promoting {
-        moving: Moving::new(system, config),
-        front: system.front.clone(),
-        token,
-        under_way: Arc::default(),
-    });
-    Router::new().route(PATH, post(answer)).with_state(state)
-}
-
-struct Promoting {
-    moving: Moving,
-    front: crate::run::Front,
-    token: String,
-    under_way: Arc<Mutex<()>>,
-}
-
-async fn answer(State(state): State<Arc<Promoting>>, headers: HeaderMap, body: Bytes) -> Response {
-    if !is_bearer(&headers, &state.token) {
-        return StatusCode::UNAUTHORIZED.into_response();
-    }
-    let bad = |text: String| (StatusCode::BAD_REQUEST, text).into_response();
-    let Ok(text) = std::str::from_utf8(&body) else { return bad("not UTF-8".to_owned()) };
-    let target = match Layers::parse(text).map_err(anyhow::Error::from) {
-        Ok(layers) => Config::read(&layers).map_err(anyhow::Error::from),
-        Err(error) => Err(error),
-    };
-    let target = match target {
-        Ok(target) => target,
-        Err(error) => return bad(format!("{error:#}")),
-    };
-    let Ok(alone) = Arc::clone(&state.under_way).try_lock_owned() else {
-        return (StatusCode::CONFLICT, "it is being moved already").into_response();
-    };
-    let (say, told) = mpsc::unbounded_channel();
-    // It goes on when whoever asked is gone.
-    tokio::spawn(async move {
-        let _alone = alone;
-        let last = match state.moving.to(&target, &say).await {
-            Ok(()) => {
-                let (front, target) = (state.front.clone(), target);
-                tokio::spawn(async move {
-                    match moving::window(&target).await {
-                        Ok(window) => front.switch(window),
-                        Err(error) => {
-                            tracing::warn!(error = format!("{error:#}"), "counts are still the folder's")
-                        }
-                    }
-                });
-                Told::Done
-            }
-            Err(error) => {
-                tracing::error!(error = format!("{error:#}"), "promoting failed");
-                Told::Failed(format!("{error:#}"))
-            }
-        };
-        let _ = say.send(last);
-    });
-    let lines = futures::stream::unfold(told, |mut told| async move {
-        let line = serde_json::to_vec(&told.recv().await?).map(|mut line| {
-            line.push(b'\n');
-            line
-        });
-        Some((line, told))
-    });
-    Body::from_stream(lines).into_response()
 }

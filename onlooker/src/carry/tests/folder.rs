@@ -1,12 +1,12 @@
-//! The file's format, and a folder's counts carried to another one and on.
+//! From folder to folder, without a network.
 
-use super::collect::Summary;
-use super::export::take;
-use super::format::{About, FRAME_HEAD, Kind, Row, VERSION};
-use super::read::{Part, ReadError, Reader};
-use super::restore::{Done, Source, note, put};
-use super::write::Writer;
-use super::{Mark, Place, Slices};
+use super::{golden_rows, read_all, written};
+use crate::carry::collect::{Summary, now_ms};
+use crate::carry::export::take;
+use crate::carry::format::Row;
+use crate::carry::restore::{Done, note, put};
+use crate::carry::source::Source;
+use crate::carry::{Mark, Place, Rows, Slices};
 use crate::wiring::embedded::{EmbeddedConfig, Store};
 use bytes::Bytes;
 use onlooker_event::{CountKey, DayNumber, Digest128, ItemId, ItemKey, Scope, SiteId, ViewId, ViewerHash};
@@ -16,156 +16,10 @@ use onlooker_sketch::Sketch;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Written by another program, from docs/export-format.md.
-const GOLDEN: &[u8] = include_bytes!("../../tests/data/export_v1.bin");
-
-fn about() -> About {
-    About {
-        made_ms: 1_700_000_000_000,
-        program: "0.1.0".into(),
-        from: "embedded".into(),
-        generation: "g".into(),
-        up_to: vec![3, 0],
-        newest_ms: 1_699_999_999_000,
-        slice: 472_222,
-        slice_s: 3_600,
-        identity: Some("00112233aabbccdd".into()),
-    }
-}
-
-fn key(text: &'static str) -> CountKey {
-    CountKey::parse(Bytes::from_static(text.as_bytes())).unwrap()
-}
-
-fn golden_rows() -> Vec<Row> {
-    let sketch = Bytes::from_static(b"HYLL\x01\0\0\0\x03\0\0\0\0\0\0\0\x7f\xff");
-    vec![
-        Row { key: key("*:s:a"), views: Some(7), sketch: Some(sketch) },
-        Row { key: key("20261130:s:a"), views: Some(1), sketch: None },
-    ]
-}
-
-/// Rows and verdicts, if the file is whole.
-fn read_all(bytes: &[u8]) -> Result<(About, Vec<Row>, Vec<Bytes>), ReadError> {
-    let mut reader = Reader::begin(bytes)?;
-    let (mut rows, mut verdicts) = (Vec::new(), Vec::new());
-    while let Some(part) = reader.next()? {
-        match part {
-            Part::Rows(more) => rows.extend(more),
-            Part::Verdicts(more) => verdicts.extend(more),
-        }
-    }
-    Ok((reader.about().clone(), rows, verdicts))
-}
-
-fn written(rows: &[Row], verdicts: &[Bytes]) -> Vec<u8> {
-    let mut writer = Writer::begin(Vec::new(), &about()).unwrap();
-    rows.iter().for_each(|row| writer.row(row).unwrap());
-    verdicts.iter().for_each(|verdict| writer.verdict(verdict).unwrap());
-    let (bytes, of_rows, of_verdicts) = writer.finish().unwrap();
-    assert_eq!((of_rows, of_verdicts), (rows.len() as u64, verdicts.len() as u64));
-    bytes
-}
-
-#[test]
-fn a_file_of_version_1_is_read_for_ever() {
-    let (found, rows, verdicts) = read_all(GOLDEN).unwrap();
-    assert_eq!(found, about());
-    assert_eq!(rows, golden_rows());
-    assert_eq!(verdicts, [Bytes::from(vec![b'x'; 40])]);
-}
-
-#[test]
-fn what_is_written_is_read() {
-    let mut rows = golden_rows();
-    // Several frames, of what packs well and of what does not.
-    let noise: Vec<u8> = (0..12_304_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-    for n in 0..300 {
-        let name = format!("*:s:{}", "n".repeat(n % 90 + 1));
-        let sketch = (n % 2 == 0).then(|| Bytes::from(noise.clone()));
-        rows.push(Row { key: CountKey::parse(name.into()).unwrap(), views: Some(n as u64), sketch });
-    }
-    let verdicts: Vec<Bytes> = (0..5_000).map(|n: usize| Bytes::from(vec![b'v'; n % 400])).collect();
-    let bytes = written(&rows, &verdicts);
-    assert_eq!(read_all(&bytes).unwrap(), (about(), rows, verdicts));
-    assert_eq!(read_all(&written(&[], &[])).unwrap(), (about(), vec![], vec![]));
-}
-
-#[test]
-fn a_file_that_is_cut_off_anywhere_is_noticed() {
-    for length in 0..GOLDEN.len() {
-        match read_all(&GOLDEN[..length]) {
-            Err(ReadError::Foreign) => assert_eq!(length, 0),
-            Err(ReadError::Truncated(at)) => assert_eq!(at, length as u64),
-            other => panic!("{length} bytes: {other:?}"),
-        }
-    }
-    let longer = [GOLDEN, b"x"].concat();
-    let error = read_all(&longer).unwrap_err().to_string();
-    assert_eq!(error, format!("is damaged at byte {}: something follows the end", GOLDEN.len()));
-}
-
-#[test]
-fn a_changed_byte_is_noticed_and_placed() {
-    for at in 0..GOLDEN.len() {
-        for change in [1, 0x80] {
-            let mut bytes = GOLDEN.to_vec();
-            bytes[at] ^= change;
-            let error = read_all(&bytes).expect_err("a byte was changed");
-            match (&error, at) {
-                (ReadError::Foreign, 0..8) | (ReadError::Newer(_), 8..12) => {}
-                (ReadError::Damaged { at: 8, .. }, 8) => {}
-                (ReadError::Damaged { at: said, .. }, 12..) => {
-                    assert!(*said <= at as u64, "byte {at}: {error}");
-                }
-                // A length that says more than there is.
-                (ReadError::Truncated(_), 12..) => {}
-                _ => panic!("byte {at}: {error}"),
-            }
-        }
-    }
-}
-
-#[test]
-fn a_part_that_is_missing_or_stands_elsewhere_is_noticed() {
-    let frames = frames(GOLDEN);
-    let [about, rows, verdicts, end] = frames.as_slice() else { panic!("{} frames", frames.len()) };
-    let head = &GOLDEN[..12];
-    for order in
-        [vec![about, verdicts, end], vec![about, verdicts, rows, end], vec![about, rows, rows, verdicts, end]]
-    {
-        let parts: Vec<u8> = order.into_iter().flatten().copied().collect();
-        let error = read_all(&[head, &parts].concat()).unwrap_err().to_string();
-        assert!(error.contains("a part is missing or stands elsewhere"), "{error}");
-    }
-}
-
-fn frames(file: &[u8]) -> Vec<Vec<u8>> {
-    let (mut rest, mut frames) = (&file[12..], Vec::new());
-    while !rest.is_empty() {
-        let stored = u32::from_le_bytes(rest[12..16].try_into().unwrap()) as usize;
-        let (frame, more) = rest.split_at(FRAME_HEAD + stored);
-        frames.push(frame.to_vec());
-        rest = more;
-    }
-    frames
-}
-
-#[test]
-fn other_files_and_newer_ones_are_refused_by_name() {
-    let error = |bytes: &[u8]| Reader::begin(bytes).err().unwrap().to_string();
-    assert_eq!(error(b"PK\x03\x04 and so on, for long enough"), "is no export of Onlooker");
-    let mut newer = GOLDEN.to_vec();
-    newer[8] = 2;
-    let text = error(&newer);
-    assert!(text.starts_with("has format version 2") && text.contains(&format!("up to {VERSION}")), "{text}");
-    assert_eq!(Kind::of(9), None);
-}
-
 const SLICES: Slices = Slices { length_s: 3_600, skew_s: 60 };
 
 fn now_slice() -> i64 {
-    super::collect::now_ms() / 1_000 / 3_600
+    now_ms() / 1_000 / 3_600
 }
 
 fn item(name: &str) -> ItemKey {
@@ -352,7 +206,7 @@ async fn nothing_is_written_of_a_damaged_file_and_a_half_restored_folder_does_no
 }
 
 async fn rows(store: &Store) -> usize {
-    let (sink, mut batches) = tokio::sync::mpsc::channel::<super::Rows>(8);
+    let (sink, mut batches) = tokio::sync::mpsc::channel::<Rows>(8);
     let place = store.place();
     let counting = async {
         let mut rows = 0;
