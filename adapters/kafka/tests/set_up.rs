@@ -5,7 +5,9 @@
 mod support;
 
 use onlooker_kafka::KafkaReader;
-use onlooker_kafka::admin::{Drift, WantedTopic, apply_topics, commit_start, group_positions, topic_id};
+use onlooker_kafka::admin::{
+    Drift, WantedTopic, apply_topics, commit_start, forget_group, group_positions, topic_id,
+};
 use onlooker_ports::conformance::log::LogUnderTest;
 use onlooker_ports::{GroupEvent, GroupReader, LogWriter, OutgoingBatch, PortError, Position, Topic};
 use onlooker_testkit::{shared, wait_until_async};
@@ -89,6 +91,16 @@ async fn start_is_committed_once() {
     assert_eq!(reader.committed(2).await.unwrap().map(|c| c.offset), Some(0));
     assert_eq!(reader.committed(1).await.unwrap().map(|c| (c.offset, c.note)), Some((7, "noted".into())));
     assert_eq!(commit_start(&log.config, Topic::Views, &group, &from).await.unwrap(), []);
+    let refused = forget_group(&log.config, &group).await.unwrap_err();
+    assert!(refused.to_string().contains("has members: stop them first"), "{refused}");
+    // Without members it is forgotten, once or twice, and begins as if it had never been.
+    reader.close(SOON).await;
+    for _ in 0..2 {
+        forget_group(&log.config, &group).await.unwrap();
+        let positions = group_positions(&log.config, Topic::Views, &group).await.unwrap();
+        assert_eq!(positions.iter().map(|p| p.committed).collect::<Vec<_>>(), [None, None, None]);
+    }
+    assert_eq!(commit_start(&log.config, Topic::Views, &group, &from).await.unwrap().len(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
