@@ -67,7 +67,7 @@ impl House {
             let base = Some(onlooker_ports::Base::default());
             let sketch = |key: &CountKey| SketchAdd {
                 key: key.clone(),
-                members: vec![[viewer; 16]],
+                members: [[viewer; 16]].into(),
                 base: base.clone(),
             };
             let sketches = keys.iter().map(sketch).collect();

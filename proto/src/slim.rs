@@ -70,13 +70,14 @@ impl<'a> ViewRef<'a> {
     }
 }
 
-/// What counting needs of a record of `views.counted`, which is checked as `decode_counted` checks it.
+/// What counting needs of a record of `views.counted`, which is checked as `decode_counted` checks it, but for the ids:
+/// who has met an item before need not check its ids again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CountedRef<'a> {
-    /// A valid site name.
-    pub site: &'a str,
-    /// A valid item id.
-    pub item: &'a str,
+    /// A site's name, if [`has_valid_ids`](Self::has_valid_ids).
+    pub site: &'a [u8],
+    /// An item's id, likewise.
+    pub item: &'a [u8],
     /// Who looked.
     pub viewer: ViewerHash,
     /// Milliseconds since 1970 (UTC).
@@ -90,14 +91,14 @@ impl<'a> CountedRef<'a> {
     pub fn read(payload: &'a [u8]) -> Option<Self> {
         let (mut version, mut event_ms, mut source_offset) = (0, 0, 0);
         let (mut view_id, mut viewer, mut claim, mut id_claim) = (&[][..], &[][..], &[][..], &[][..]);
-        let (mut site, mut item) = ("", "");
+        let (mut site, mut item) = (&[][..], &[][..]);
         let mut fields = Fields(payload);
         while let Some(tag) = fields.tag()? {
             match tag {
                 VARINT_1 => version = low32(fields.varint()?),
                 BYTES_2 => view_id = fields.bytes()?,
-                BYTES_3 => site = fields.text()?,
-                BYTES_4 => item = fields.text()?,
+                BYTES_3 => site = fields.bytes()?,
+                BYTES_4 => item = fields.bytes()?,
                 BYTES_5 => viewer = fields.bytes()?,
                 VARINT_6 => event_ms = fields.varint()?.cast_signed(),
                 VARINT_8 => source_offset = fields.varint()?.cast_signed(),
@@ -115,9 +116,13 @@ impl<'a> CountedRef<'a> {
         if !checked {
             return None;
         }
-        SiteId::check(site).ok()?;
-        ItemId::check(item).ok()?;
         Some(Self { site, item, viewer: ViewerHash(viewer.try_into().ok()?), event_ms, source_offset })
+    }
+
+    /// Whether both ids are valid. If not, `decode_counted` says what is wrong.
+    pub fn has_valid_ids(&self) -> bool {
+        std::str::from_utf8(self.site).is_ok_and(|site| SiteId::check(site).is_ok())
+            && std::str::from_utf8(self.item).is_ok_and(|item| ItemId::check(item).is_ok())
     }
 }
 
@@ -210,11 +215,22 @@ struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
     /// The next field's tag; none at the end.
+    #[inline]
     fn tag(&mut self) -> Option<Option<u64>> {
         if self.0.is_empty() { Some(None) } else { self.varint().map(Some) }
     }
 
+    #[inline]
     fn varint(&mut self) -> Option<u64> {
+        // Tags and lengths are a byte long.
+        if let [byte @ 0..0x80, rest @ ..] = self.0 {
+            self.0 = rest;
+            return Some(u64::from(*byte));
+        }
+        self.long_varint()
+    }
+
+    fn long_varint(&mut self) -> Option<u64> {
         let mut value = 0;
         for (i, byte) in self.0.iter().take(10).enumerate() {
             // The tenth byte has room for one bit.
@@ -230,6 +246,7 @@ impl<'a> Fields<'a> {
         None
     }
 
+    #[inline]
     fn bytes(&mut self) -> Option<&'a [u8]> {
         let len = usize::try_from(self.varint()?).ok()?;
         let (bytes, rest) = self.0.split_at_checked(len)?;

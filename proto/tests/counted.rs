@@ -35,8 +35,11 @@ fn records() -> impl Strategy<Value = Counted> {
 fn agree(bytes: &[u8]) -> Result<Option<Counted>, TestCaseError> {
     let full = decode_counted(Some(bytes));
     let Some(slim) = CountedRef::read(bytes) else { return Ok(full.ok()) };
+    if !slim.has_valid_ids() {
+        return Ok(full.ok());
+    }
     let full = full.map_err(|e| TestCaseError::fail(format!("{slim:?} was read, but: {e}")))?;
-    prop_assert_eq!((slim.site, slim.item), (full.site.as_str(), full.item.as_str()));
+    prop_assert_eq!((slim.site, slim.item), (full.site.as_str().as_bytes(), full.item.as_str().as_bytes()));
     prop_assert_eq!((slim.viewer, slim.event_ms), (full.viewer, full.event_ms));
     prop_assert_eq!(slim.source_offset, full.source_offset);
     Ok(Some(full))
@@ -49,7 +52,7 @@ proptest! {
     fn what_a_filter_writes_is_read_without_the_full_reader(record in records()) {
         let mut bytes = Vec::new();
         encode_counted(&record, &mut bytes);
-        prop_assert!(CountedRef::read(&bytes).is_some());
+        prop_assert!(CountedRef::read(&bytes).is_some_and(|slim| slim.has_valid_ids()));
         prop_assert_eq!(agree(&bytes)?, Some(record));
     }
 

@@ -166,7 +166,7 @@ fn count(batches: &[Prepared], batch: usize) -> (f64, f64, MemoryCounts) {
             sketches: (keys.iter().zip(&held).enumerate())
                 .map(|(i, (key, held))| SketchAdd {
                     key: key.clone(),
-                    members: prepared.members[i / 2].clone(),
+                    members: prepared.members[i / 2].clone().into(),
                     base: (!held.sketch).then(Base::default),
                 })
                 .collect(),
@@ -214,7 +214,7 @@ fn memory(viewers: u64, items: usize) -> f64 {
                 .map(|key| (key.clone(), Number { n: viewers, u: at + 1, changed_s: 1 }))
                 .collect(),
             sketches: (keys.into_iter())
-                .map(|key| SketchAdd { key, members: members.clone(), base: Some(Base::default()) })
+                .map(|key| SketchAdd { key, members: members.clone().into(), base: Some(Base::default()) })
                 .collect(),
         };
         assert_eq!(now(store.apply(0, &step)), Ok(ApplyOutcome::Done));

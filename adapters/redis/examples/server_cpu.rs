@@ -187,7 +187,11 @@ impl Counting<'_> {
             let sketches = members.into_iter().map(|(key, mut members)| {
                 members.sort_unstable();
                 members.dedup();
-                SketchAdd { key: key.clone(), members, base: absent.contains(key).then(Base::default) }
+                SketchAdd {
+                    key: key.clone(),
+                    members: members.into(),
+                    base: absent.contains(key).then(Base::default),
+                }
             });
             let apply = Apply {
                 from: self.at,

@@ -66,7 +66,7 @@ impl Shop {
     fn batch_over(&self, spoilt: usize) -> Apply {
         let sketches = [spoilt - 1, spoilt, spoilt + 1].map(|n| SketchAdd {
             key: self.items[n].clone(),
-            members: vec![member(5_000)],
+            members: [member(5_000)].into(),
             base: None,
         });
         Apply { from: self.at, to: self.at + 1, as_of_ms: 1, numbers: vec![], sketches: sketches.into() }
@@ -187,7 +187,8 @@ async fn bytes_of_any_value_come_back() {
     for (n, sketch) in [dense, sparse, Sketch::new()].iter().enumerate() {
         let item = key(&format!("bytes-{n}"));
         let base = Base { blob: Some(sketch.to_redis().into()), ts: 0 };
-        let add = SketchAdd { key: item.clone(), members: vec![], base: Some(base.clone()) };
+        let add =
+            SketchAdd { key: item.clone(), members: [].into_iter().collect(), base: Some(base.clone()) };
         let batch =
             Apply { from: shop.at, to: shop.at + 1, as_of_ms: 1, numbers: vec![], sketches: vec![add] };
         assert_eq!(shop.store.apply(0, &batch).await, Ok(ApplyOutcome::Done));

@@ -42,7 +42,8 @@ fn dedup(config: &RedisConfig) -> RedisDedup {
 /// One view of one item by one viewer; the sketch is new or present.
 fn view(from: i64, item: &CountKey, viewer: u32) -> Apply {
     let number = Number { n: u64::from(viewer) + 1, u: from + 1, changed_s: 0 };
-    let sketch = SketchAdd { key: item.clone(), members: vec![member(viewer)], base: Some(Base::default()) };
+    let sketch =
+        SketchAdd { key: item.clone(), members: [member(viewer)].into(), base: Some(Base::default()) };
     Apply { from, to: from + 1, as_of_ms: 0, numbers: vec![(item.clone(), number)], sketches: vec![sketch] }
 }
 
@@ -206,7 +207,7 @@ async fn a_full_server_refuses_whole_batches() {
     full(store.apply(0, &many).await);
     full(store.apply(0, &view(5, &item, 5)).await);
     let base = Base { blob: Some(Sketch::new().to_redis().into()), ts: 1 };
-    let wish = SketchAdd { key: key("wish"), members: vec![], base: Some(base) };
+    let wish = SketchAdd { key: key("wish"), members: [].into_iter().collect(), base: Some(base) };
     full(store.apply(0, &Apply { to: 5, numbers: vec![], sketches: vec![wish], ..view(5, &item, 5) }).await);
     full(store.apply(0, &Apply { sketches: vec![], ..view(5, &item, 5) }).await);
     full(store.apply(0, &Apply { sketches: vec![], numbers: vec![], ..view(5, &item, 5) }).await);
@@ -290,7 +291,7 @@ async fn pressure_evicts_what_is_archived_and_nothing_else() {
     let items: Vec<CountKey> = (0..400).map(|n| key(&format!("item-{n}"))).collect();
     for (n, item) in (0i64..).zip(&items) {
         let mut batch = view(n, item, 0);
-        batch.sketches[0].members = dense.clone();
+        batch.sketches[0].members = dense.clone().into();
         assert_eq!(store.apply(0, &batch).await, Ok(ApplyOutcome::Done), "item {n}");
         // Every tenth one stays unarchived.
         if n % 10 != 0 {

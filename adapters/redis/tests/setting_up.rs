@@ -139,7 +139,7 @@ async fn fill_counts(store: &RedisCounters) {
     let items = ["item", "clean", "dirty"].map(key);
     let add = |key: &onlooker_event::CountKey| SketchAdd {
         key: key.clone(),
-        members: vec![member(1)],
+        members: [member(1)].into(),
         base: Some(Base::default()),
     };
     let number = Number { n: 1, u: 1, changed_s: 1 };

@@ -5,7 +5,7 @@ use crate::group::Seen;
 use crate::known::{Entry, Known, LeaveOut};
 use crate::words::{Fault, Told};
 use onlooker_event::CountKey;
-use onlooker_ports::{Apply, Number, SketchAdd};
+use onlooker_ports::{Apply, Members, Number, SketchAdd};
 
 impl Plan {
     /// Builds the step, once every number is known.
@@ -101,7 +101,7 @@ fn restored_number(
 /// For a reader: the sketch that the store does not hold, if the archive does.
 fn restored_sketch(key: &CountKey, planned: &mut Planned) -> Option<SketchAdd> {
     let base = planned.base.take().filter(|base| base.blob.is_some())?;
-    planned.absent.then(|| SketchAdd { key: key.clone(), members: Vec::new(), base: Some(base) })
+    planned.absent.then(|| SketchAdd { key: key.clone(), members: Members::new(), base: Some(base) })
 }
 
 /// The members that may raise a register; none if there are none, and then the sketch need not even be there.
@@ -115,7 +115,7 @@ fn added_sketch<'a>(
     if entry.out_of_service {
         return None;
     }
-    let mut members: Vec<[u8; 16]> = match &mut entry.leave_out {
+    let members: Members = match &mut entry.leave_out {
         None => seen.map(|s| s.member).collect(),
         Some(leave_out) => {
             let LeaveOut { registers, spared, .. } = leave_out;
@@ -133,8 +133,6 @@ fn added_sketch<'a>(
     if members.is_empty() {
         return None;
     }
-    members.sort_unstable();
-    members.dedup();
     told.sent += members.len() as u64;
     Some(SketchAdd { key: key.clone(), members, base: planned.base.take() })
 }

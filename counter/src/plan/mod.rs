@@ -7,7 +7,7 @@ use crate::known::{EntryId, Known};
 use crate::words::Told;
 use bytes::Bytes;
 use onlooker_event::{CountKey, CountKeys, DayNumber, Scope};
-use onlooker_ports::{Apply, Archived, Base, Held, Number, SketchAdd};
+use onlooker_ports::{Apply, Archived, Base, Held, Members, Number, SketchAdd};
 use std::collections::{HashSet, VecDeque};
 
 /// Items of which what is known is read together before any is looked at.
@@ -282,7 +282,7 @@ impl Plan {
             if let Some(step) = self.before.back_mut() {
                 step.sketches.push(SketchAdd {
                     key: sketch.key.clone(),
-                    members: Vec::new(),
+                    members: Members::new(),
                     base: sketch.base.take(),
                 });
             }

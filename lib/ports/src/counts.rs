@@ -3,6 +3,7 @@
 use crate::PortError;
 use bytes::Bytes;
 use onlooker_event::CountKey;
+use smallvec::SmallVec;
 use std::future::Future;
 use std::time::Duration;
 
@@ -44,13 +45,16 @@ pub struct Base {
     pub ts: i64,
 }
 
+/// Members (viewer hashes); one of them, which is what most items have in a batch, stands inline.
+pub type Members = SmallVec<[[u8; 16]; 1]>;
+
 /// Members to be added to one sketch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SketchAdd {
     /// Which sketch.
     pub key: CountKey,
-    /// Members (viewer hashes), without repetition; may be empty, to restore a sketch for a reader.
-    pub members: Vec<[u8; 16]>,
+    /// Members, in any order; one may come again. May be empty, to restore a sketch for a reader.
+    pub members: Members,
     /// What to build on if the sketch is absent; none: answer `Missing`.
     pub base: Option<Base>,
 }

@@ -10,8 +10,8 @@ mod secret;
 
 pub use archive::{Archive, ArchiveCell, Archived};
 pub use counts::{
-    Apply, ApplyOutcome, Base, CountLookup, CountReader, CountStore, Dirty, Held, Number, NumberRead,
-    PartitionState, ReadCount, SketchAdd, SketchRead, SketchValue,
+    Apply, ApplyOutcome, Base, CountLookup, CountReader, CountStore, Dirty, Held, Members, Number,
+    NumberRead, PartitionState, ReadCount, SketchAdd, SketchRead, SketchValue,
 };
 pub use dedup::{Applied, Claim, ClaimOutcome, DedupStore, InstallOutcome, Lookup, Remembered};
 pub use log::{

@@ -106,7 +106,7 @@ mod tests {
 
     fn add(item: &str, members: usize, base: Option<Base>) -> SketchAdd {
         let key = CountKey::parse(Bytes::from(format!("*:s:{item}"))).unwrap();
-        SketchAdd { key, members: vec![[7; 16]; members], base }
+        SketchAdd { key, members: vec![[7; 16]; members].into(), base }
     }
 
     #[test]

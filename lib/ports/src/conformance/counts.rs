@@ -136,7 +136,7 @@ impl Apply {
     }
 
     fn sketch(mut self, key: &CountKey, members: Vec<[u8; 16]>, base: Option<Base>) -> Self {
-        self.sketches.push(SketchAdd { key: key.clone(), members, base });
+        self.sketches.push(SketchAdd { key: key.clone(), members: members.into(), base });
         self
     }
 

@@ -97,14 +97,14 @@ impl MemoryCounts {
             let (scope, name) = split(key);
             // An item's scopes stand next to each other.
             let hash = match touched.last() {
-                Some(last) if last.name == name => last.hash,
+                Some(last) if *last.name == *name => last.hash,
                 _ => self.hash(name),
             };
             touched.push(Touched { key, scope, name, hash, number, sketch });
         };
         let mut next = 0;
         for (key, number) in &batch.numbers {
-            let sketch = batch.sketches.get(next).filter(|add| add.key == *key).map(|_| next);
+            let sketch = batch.sketches.get(next).filter(|add| same(&add.key, key)).map(|_| next);
             next += usize::from(sketch.is_some());
             push(key, Some(*number), sketch);
         }
@@ -124,6 +124,13 @@ impl MemoryCounts {
         }
         partition.list(id);
     }
+}
+
+/// Whether two keys are one: they mostly stand in the same place.
+#[inline]
+fn same(one: &CountKey, other: &CountKey) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    std::ptr::eq(one, other) || one == other
 }
 
 /// Bases as sketches, none where there is none to build on.

@@ -5,7 +5,7 @@ use super::key::split;
 use super::*;
 use onlooker_event::{DayNumber, Scope};
 use onlooker_ports::conformance::counts;
-use onlooker_ports::{Archived, Base, SketchAdd};
+use onlooker_ports::{Archived, Base, Members, SketchAdd};
 use onlooker_sketch::Sketch;
 use std::collections::BTreeMap;
 
@@ -115,7 +115,7 @@ impl Little {
             *views += members.len() as u64;
             assert_eq!(n, *views, "{key:?}");
             batch.numbers.push((key.clone(), Number { n, u: to, changed_s: 0 }));
-            batch.sketches.push(SketchAdd { key, members, base: None });
+            batch.sketches.push(SketchAdd { key, members: members.into(), base: None });
         }
         let mut refusals = 0;
         loop {
@@ -301,7 +301,7 @@ async fn a_base_that_is_no_sketch_changes_nothing() {
     let store = MemoryCounts::new(1, usize::MAX);
     assert_eq!(store.init(0, 0, 0).await, Ok(0));
     let base = Base { blob: Some(bytes::Bytes::from_static(b"HYLL")), ts: 1 };
-    let add = SketchAdd { key: key_of(1, 0), members: Vec::new(), base: Some(base) };
+    let add = SketchAdd { key: key_of(1, 0), members: Members::new(), base: Some(base) };
     let batch = Apply { from: 0, to: 9, as_of_ms: 0, numbers: Vec::new(), sketches: vec![add] };
     let error = store.apply(0, &batch).await.unwrap_err();
     assert!(error.to_string().contains("a base is no sketch"), "{error}");

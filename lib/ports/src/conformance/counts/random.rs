@@ -119,7 +119,7 @@ impl Choice {
             let blob = (self.below(2) == 0).then(|| Bytes::from(archived.to_redis()));
             let ts = if blob.is_some() { from + self.small(9) - 4 } else { 0 };
             let base = (self.below(5) > 0).then_some(Base { blob, ts });
-            SketchAdd { key, members, base }
+            SketchAdd { key, members: members.into(), base }
         });
         Apply { from, to, as_of_ms: to, numbers, sketches: sketches.collect() }
     }
