@@ -126,7 +126,7 @@ pub(super) async fn put<P: Place>(place: &P, file: &Source) -> Result<Done> {
         }
     }
     place.untouched().await.context(
-        "while history was written: stop the rooms, empty the counters store, and restore the same file again",
+        "while history was written: stop the rooms, empty both Redis, and run the same command again",
     )?;
     Ok(done)
 }

@@ -134,7 +134,11 @@ impl Place for ClusterPlace {
     async fn begin(&self, note: &str) -> Result<()> {
         let position = |partition| Position { partition, offset: 0, note: note.to_owned() };
         let positions: Vec<Position> = (0..).take(self.partitions() as usize).map(position).collect();
-        start_group(&self.config, &self.config.cluster.kafka.groups.filter, &positions).await?;
+        let group = &self.config.cluster.kafka.groups.filter;
+        let begun = start_group(&self.config, group, &positions).await;
+        begun.with_context(|| {
+            format!("group {group} could not be started; stop its members, and run this again")
+        })?;
         Ok(())
     }
 }
