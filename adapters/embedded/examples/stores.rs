@@ -96,7 +96,8 @@ fn dedup(views: &[View], batch: usize) -> (f64, f64) {
         spent += cpu() - begun;
         let mut seen = HashSet::new();
         let new = keys.iter().zip(&found).filter(|(key, found)| found.newer.is_empty() && seen.insert(**key));
-        let claims: Vec<_> = new.map(|(key, _)| Claim { key: *key, values: vec![7] }).collect();
+        let claims: Vec<_> =
+            new.map(|(key, _)| Claim { key: *key, values: [7].into_iter().collect() }).collect();
         claimed += claims.len();
         let to = at + i64::try_from(views.len()).unwrap();
         let begun = cpu();

@@ -119,7 +119,9 @@ async fn our_claims(store: &RedisDedup, work: &Workload, batch: usize) {
         let mut seen = HashSet::new();
         let fresh =
             keys.iter().zip(found).filter(|(key, found)| found.newer.is_empty() && seen.insert(**key));
-        let claims: Vec<_> = fresh.map(|(key, _)| Claim { key: *key, values: vec![1_764_500_000] }).collect();
+        let claims: Vec<_> = fresh
+            .map(|(key, _)| Claim { key: *key, values: [1_764_500_000].into_iter().collect() })
+            .collect();
         let to = at + i64::try_from(views.len()).unwrap();
         assert_eq!(store.claim(0, at, to, 1, &claims, 0..0).await.unwrap(), ClaimOutcome::Done);
         at = to;

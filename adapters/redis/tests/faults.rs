@@ -111,7 +111,7 @@ async fn connections_that_are_cut_cost_nothing() {
         killer.cli(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap();
         assert_eq!(store.apply(0, &view(at, &item, n)).await, Ok(ApplyOutcome::Done), "view {n}");
         killer.cli(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap();
-        let claims = [Claim { key: digest(n), values: vec![n] }];
+        let claims = [Claim { key: digest(n), values: [n].into_iter().collect() }];
         assert_eq!(memory.claim(0, at, at + 1, 1, &claims, 0..0).await, Ok(ClaimOutcome::Done), "claim {n}");
     }
     let reader = RedisReader::new(Client::new(Role::Counters, bench.config()).unwrap());
@@ -248,7 +248,7 @@ async fn a_full_server_refuses_whole_batches() {
 async fn a_full_memory_refuses_whole_claims() {
     let bench = Bench::of(RedisServer::builder().policy("noeviction").start().unwrap());
     let store = dedup(bench.config());
-    let claims = |n: u32| [Claim { key: digest(n), values: vec![n] }];
+    let claims = |n: u32| [Claim { key: digest(n), values: [n].into_iter().collect() }];
     assert_eq!(store.install(0, 0, 7, "begin", 0).await, Ok(InstallOutcome::Done));
     assert_eq!(store.claim(0, 0, 1, 7, &claims(0), 0..0).await, Ok(ClaimOutcome::Done));
     assert_eq!(store.stage(0, "new", 0, 8, &claims(1)).await, Ok(true));

@@ -176,7 +176,10 @@ async fn the_rights_in_the_catalogue_suffice() {
     let memory = dedup(&config("program", programs), "1", 4);
     memory.check().await.unwrap();
     memory.install(0, 1, 5, "begin", 0).await.unwrap();
-    memory.claim(0, 1, 2, 6, &[Claim { key: digest(1), values: vec![1] }], 0..5).await.unwrap();
+    memory
+        .claim(0, 1, 2, 6, &[Claim { key: digest(1), values: [1].into_iter().collect() }], 0..5)
+        .await
+        .unwrap();
 
     let reader = RedisReader::new(Client::new(Role::Counters, &config("reader", readers)).unwrap());
     let asked = [(0, key("item")), (0, key("nothing"))];
@@ -223,7 +226,7 @@ async fn every_key_stands_in_the_catalogue_and_lives_as_long_as_it_says() {
     fill_counts(&store).await;
     let reader = RedisReader::new(Client::new(Role::Counters, bench.config()).unwrap());
     reader.want(&[(0, key("wish"))]).await.unwrap();
-    let claims = [Claim { key: digest(1), values: vec![1] }];
+    let claims = [Claim { key: digest(1), values: [1].into_iter().collect() }];
     assert_eq!(memory.stage(0, "rebuild", 0, 5, &claims).await, Ok(true));
     memory.install(0, 1, 5, "rebuild", 1).await.unwrap();
     memory.claim(0, 1, 2, 6, &claims, 0..5).await.unwrap();

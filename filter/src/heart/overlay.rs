@@ -3,11 +3,44 @@
 //! Without it, two views of one viewer in batches that follow each other closely would both count.
 
 use onlooker_event::Digest128;
-use onlooker_ports::Claim;
+use onlooker_ports::{Claim, Values};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 type Index = HashMap<Digest128, u32, foldhash::fast::RandomState>;
+
+/// Which keys a chunk may have: a bit for each, of so many that few others fall on one. Nearly all keys that are asked for
+/// are in no chunk, and several chunks are asked.
+#[derive(Debug, Default)]
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn new(expected: usize) -> Self {
+        const BITS_A_KEY: usize = 16;
+        Self(vec![0; (expected * BITS_A_KEY / 64).next_power_of_two()])
+    }
+
+    #[inline]
+    fn place(&self, key: &Digest128) -> (usize, u64) {
+        // A digest's bits are as good as those of any hash of it.
+        let bits = u128::from_le_bytes(key.0) as u64;
+        ((bits >> 6) as usize & self.0.len().wrapping_sub(1), 1 << (bits & 63))
+    }
+
+    #[inline]
+    fn add(&mut self, key: &Digest128) {
+        let (word, bit) = self.place(key);
+        if let Some(word) = self.0.get_mut(word) {
+            *word |= bit;
+        }
+    }
+
+    #[inline]
+    fn may_have(&self, key: &Digest128) -> bool {
+        let (word, bit) = self.place(key);
+        self.0.get(word).is_some_and(|word| word & bit != 0)
+    }
+}
 
 /// A decided chunk: for each key that it counted, *all* values of the key in the slice up to the chunk's end. So of
 /// several chunks the newest that knows a key has its complete list.
@@ -17,6 +50,7 @@ pub(super) struct Decided {
     pub(super) slice: i64,
     pub(super) records: usize,
     pub(super) claims: Arc<Vec<Claim>>,
+    bits: Bits,
     index: Index,
 }
 
@@ -25,6 +59,7 @@ pub(super) struct Decided {
 pub(super) struct Deciding {
     slice: i64,
     claims: Vec<Claim>,
+    bits: Bits,
     index: Index,
 }
 
@@ -33,21 +68,29 @@ impl Deciding {
         Self {
             slice,
             claims: Vec::with_capacity(expected),
+            bits: Bits::new(expected),
             index: Index::with_capacity_and_hasher(expected, foldhash::fast::RandomState::default()),
         }
     }
 
+    #[inline]
     fn get(&self, key: &Digest128) -> Option<&[u32]> {
+        if !self.bits.may_have(key) {
+            return None;
+        }
         self.index.get(key).map(|at| self.claims[*at as usize].values.as_slice())
     }
 
     /// Adds a value to the key's list, which so far is `before` if this chunk does not know the key.
     pub(super) fn count(&mut self, key: Digest128, before: &[u32], value: u32) {
-        if let Some(at) = self.index.get(&key) {
+        if self.bits.may_have(&key)
+            && let Some(at) = self.index.get(&key)
+        {
             self.claims[*at as usize].values.push(value);
             return;
         }
-        let mut values = Vec::with_capacity(before.len() + 1);
+        self.bits.add(&key);
+        let mut values = Values::with_capacity(before.len() + 1);
         values.extend_from_slice(before);
         values.push(value);
         self.index.insert(key, u32::try_from(self.claims.len()).unwrap_or(u32::MAX));
@@ -55,7 +98,8 @@ impl Deciding {
     }
 
     pub(super) fn finish(self, to: i64, records: usize) -> Decided {
-        Decided { to, slice: self.slice, records, claims: Arc::new(self.claims), index: self.index }
+        let (slice, claims) = (self.slice, Arc::new(self.claims));
+        Decided { to, slice, records, claims, bits: self.bits, index: self.index }
     }
 }
 
@@ -115,7 +159,7 @@ impl Overlay {
         self.chunks
             .iter()
             .rev()
-            .filter(|chunk| chunk.slice == slice)
+            .filter(|chunk| chunk.slice == slice && chunk.bits.may_have(key))
             .find_map(|chunk| chunk.index.get(key).map(|at| chunk.claims[*at as usize].values.as_slice()))
     }
 
@@ -189,7 +233,7 @@ mod tests {
     }
 
     fn sorted(claims: &Claims) -> Vec<(u8, Vec<u32>)> {
-        let mut all: Vec<_> = claims.claims.iter().map(|c| (c.key.0[0], c.values.clone())).collect();
+        let mut all: Vec<_> = claims.claims.iter().map(|c| (c.key.0[0], c.values.to_vec())).collect();
         all.sort();
         all
     }

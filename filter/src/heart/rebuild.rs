@@ -175,7 +175,8 @@ impl Rebuild {
         if gathered.is_empty() {
             return;
         }
-        let claims: Vec<Claim> = gathered.drain().map(|(key, values)| Claim { key, values }).collect();
+        let claims: Vec<Claim> =
+            gathered.drain().map(|(key, values)| Claim { key, values: values.into() }).collect();
         self.claims += claims.len() as u64;
         parts.push(Part {
             partition: self.job.partition,

@@ -2,6 +2,7 @@
 
 use crate::PortError;
 use onlooker_event::Digest128;
+use smallvec::SmallVec;
 use std::future::Future;
 use std::ops::Range;
 
@@ -33,13 +34,16 @@ pub enum Lookup {
     Gap(Option<Applied>),
 }
 
+/// Values of a key in a claim; one of them, which is what nearly all keys have, stands inline.
+pub type Values = SmallVec<[u32; 2]>;
+
 /// One key's complete list of values in the current slice: what was there plus what is new.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     /// The key.
     pub key: Digest128,
     /// All its values in the slice.
-    pub values: Vec<u32>,
+    pub values: Values,
 }
 
 /// Answer to a claim.

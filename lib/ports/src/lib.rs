@@ -13,7 +13,7 @@ pub use counts::{
     Apply, ApplyOutcome, Base, CountLookup, CountReader, CountStore, Dirty, Held, Members, Number,
     NumberRead, PartitionState, ReadCount, SketchAdd, SketchRead, SketchValue,
 };
-pub use dedup::{Applied, Claim, ClaimOutcome, DedupStore, InstallOutcome, Lookup, Remembered};
+pub use dedup::{Applied, Claim, ClaimOutcome, DedupStore, InstallOutcome, Lookup, Remembered, Values};
 pub use log::{
     Batch, BatchBuilder, CommitError, Committed, GroupEvent, GroupReader, LogWriter, OutgoingBatch,
     OutgoingRef, Position, RecordRef, SharedBatchBuilder, Topic, Transactor, VerdictHistory,

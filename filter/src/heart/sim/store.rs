@@ -43,7 +43,7 @@ impl Store {
             return ClaimOutcome::Gap(self.applied);
         }
         let fields = self.slices.entry(slice).or_default();
-        fields.extend(claims.iter().map(|claim| (claim.key, claim.values.clone())));
+        fields.extend(claims.iter().map(|claim| (claim.key, claim.values.to_vec())));
         self.applied = Some(Applied { offset: to, slice });
         self.slices.retain(|slice, _| !drop.contains(slice));
         ClaimOutcome::Done

@@ -57,7 +57,7 @@ pub fn digest(n: u32) -> Digest128 {
 }
 
 fn claim(n: u32, values: &[u32]) -> Claim {
-    Claim { key: digest(n), values: values.to_vec() }
+    Claim { key: digest(n), values: values.into() }
 }
 
 fn remembered(older: &[u32], newer: &[u32]) -> Remembered {

@@ -296,7 +296,7 @@ mod tests {
     async fn a_full_store_refuses_and_goes_on_when_slices_go() {
         let store = MemoryDedup::new(1, 100_000);
         let claims = |from: u32| -> Vec<Claim> {
-            (from..from + 100).map(|n| Claim { key: digest(n), values: vec![n] }).collect()
+            (from..from + 100).map(|n| Claim { key: digest(n), values: [n].into_iter().collect() }).collect()
         };
         assert_eq!(store.install(0, 0, 1, "begin", 0).await, Ok(InstallOutcome::Done));
         let mut to = 0;

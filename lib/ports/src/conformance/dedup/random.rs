@@ -32,7 +32,7 @@ impl Model {
             return ClaimOutcome::Gap(self.at);
         }
         let keys = self.slices.entry(slice).or_default();
-        keys.extend(claims.iter().map(|claim| (claim.key, claim.values.clone())));
+        keys.extend(claims.iter().map(|claim| (claim.key, claim.values.to_vec())));
         self.at = Some(Applied { offset: to, slice });
         self.slices.retain(|s, _| *s >= slice - 1);
         ClaimOutcome::Done
