@@ -33,6 +33,7 @@ pub(crate) const DEFAULTS: &str = r#"
 listen = "127.0.0.1:8082"
 [filter]
 batch_records = 10000
+transaction_records = 20000
 linger_ms = 2
 [counter]
 batch_records = 5000
