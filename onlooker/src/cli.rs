@@ -6,8 +6,9 @@ use crate::roles::{self, Role};
 #[cfg(feature = "cluster")]
 use crate::wiring::cluster;
 use crate::{carry, get, import, run};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -154,19 +155,24 @@ fn load_alone(from: &Configuration, env: &[(String, String)]) -> Result<Config> 
 
 fn show(command: ConfigCommand, from: &Configuration, env: &[(String, String)]) -> Result<()> {
     if matches!(command, ConfigCommand::Defaults) {
-        print!("{}", toml::to_string_pretty(&Config::read(&Layers::default())?)?);
-        return Ok(());
+        return say(&toml::to_string_pretty(&Config::read(&Layers::default())?)?);
     }
     let layers = layers(from, env)?;
     match command {
-        ConfigCommand::Print => print!("{}", toml::to_string_pretty(&masked(&layers.tree))?),
+        ConfigCommand::Print => say(&toml::to_string_pretty(&masked(&layers.tree))?)?,
         ConfigCommand::Check | ConfigCommand::Defaults => {}
     }
     Config::read(&layers)?;
     if matches!(command, ConfigCommand::Check) {
-        println!("the configuration is well formed");
+        say("the configuration is well formed\n")?;
     }
     Ok(())
+}
+
+/// Writes to standard output. Whoever reads there may have gone (`| head`) or have a full disk: an error, and no panic.
+pub(crate) fn say(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("writing to standard output")
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! `onlooker get`: reads counts from the counts API.
 
+use crate::cli::say;
 use crate::config::Config;
 use crate::target::{Target, at_folder};
 use anyhow::{Context, Result, bail};
@@ -84,13 +85,13 @@ async fn read(args: &GetArgs, url: &str) -> Result<()> {
         }
         let text = warm(&http, &url, &body).await?;
         if args.json {
-            println!("{text}");
+            say(&(text + "\n"))?;
         } else {
             rows.extend(serde_json::from_str::<Answer>(&text).context(NO_ANSWER)?.counts);
         }
     }
     if !args.json {
-        print!("{}", table(&rows));
+        say(&table(&rows))?;
     }
     Ok(())
 }

@@ -58,6 +58,10 @@ pub(crate) async fn restore(args: RestoreArgs, mut config: Config) -> Result<()>
         if let Some(key) = &args.identity_key {
             crate::run::adopt_identity(store.path(), key)?;
         }
+        if !crate::run::has_identity(store.path(), &config) {
+            // Before a key is made, which would be in the way of the right one.
+            check_identity(&about, None, args.other_identity)?;
+        }
         let identity = crate::run::identity(store.path(), &config)?;
         check_identity(&about, identity.fingerprint(), args.other_identity)?;
         into(&store.place(), &file, &about).await

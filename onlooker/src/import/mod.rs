@@ -8,6 +8,7 @@ mod parse;
 mod send;
 mod state;
 
+use crate::cli::say;
 use crate::config::Config;
 use crate::target::{Target, at_folder};
 use anyhow::{Context, Result, bail};
@@ -18,6 +19,7 @@ use send::{Outcome, Sender};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -169,7 +171,8 @@ async fn import(args: &ImportArgs, door: Door<'_>) -> Result<()> {
     let mut sender = Sender::new(door.url, &door.token)?;
 
     let mut file = BufReader::with_capacity(1 << 18, unpacked(&args.file)?);
-    std::io::copy(&mut (&mut file).take(start), &mut std::io::sink())?;
+    let reading = || format!("reading {}", args.file.display());
+    std::io::copy(&mut (&mut file).take(start), &mut std::io::sink()).with_context(reading)?;
     let bar = progress(&args.file, args.json)?;
     bar.set_position(start);
 
@@ -177,16 +180,18 @@ async fn import(args: &ImportArgs, door: Door<'_>) -> Result<()> {
     let (mut offset, mut pending, mut body, mut line) = (start, 0u64, Vec::new(), Vec::new());
     loop {
         line.clear();
-        let n = file.read_until(b'\n', &mut line)?;
-        // A last line without an end may still be growing; it is sent like the others, and the record then stands
-        // behind it.
+        let n = file.read_until(b'\n', &mut line).with_context(reading)?;
+        // A last line without an end may still be growing. It is sent like the others if it can be read, and the record
+        // then stands behind it; if not, it waits for the rest of it.
         if n > 0 {
             summary.lines += 1;
             if view(args, &door.site, &line, offset, &mut summary, &mut body) {
                 pending += 1;
             }
-            hash.update(&line);
-            offset += n as u64;
+            if line.ends_with(b"\n") || parse::line(&line, args.format).is_ok() {
+                hash.update(&line);
+                offset += n as u64;
+            }
         }
         let full = pending >= args.batch || body.len() > 400_000;
         if n == 0 || full {
@@ -294,11 +299,12 @@ fn progress(path: &Path, quiet: bool) -> Result<ProgressBar> {
 
 fn report(args: &ImportArgs, summary: &Summary) -> Result<()> {
     if args.json {
-        println!("{}", serde_json::to_string(summary)?);
-        return Ok(());
+        say(&(serde_json::to_string(summary)? + "\n"))?;
+        return some_readable(args, summary);
     }
+    let mut text = String::new();
     if let Some(bytes) = summary.already_sent_bytes {
-        println!("already sent: the first {bytes} bytes");
+        writeln!(text, "already sent: the first {bytes} bytes")?;
     }
     let verb = if args.dry_run { "would be sent" } else { "accepted" };
     let sent = if args.dry_run {
@@ -306,12 +312,23 @@ fn report(args: &ImportArgs, summary: &Summary) -> Result<()> {
     } else {
         summary.accepted
     };
-    println!("{} lines read, {sent} views {verb}, {} filtered out", summary.lines, summary.filtered);
+    writeln!(text, "{} lines read, {sent} views {verb}, {} filtered out", summary.lines, summary.filtered)?;
     for (code, n) in &summary.rejected {
-        println!("{n} views refused by the collector: {code}");
+        writeln!(text, "{n} views refused by the collector: {code}")?;
     }
     for (why, (n, first)) in &summary.unreadable {
-        println!("{n} lines not readable: {why} (first: line {first} of this run)");
+        writeln!(text, "{n} lines not readable: {why} (first: line {first} of this run)")?;
+    }
+    say(&text)?;
+    some_readable(args, summary)
+}
+
+/// Fails if the file is no log of the format: whoever imports by a script would not see it otherwise.
+fn some_readable(args: &ImportArgs, summary: &Summary) -> Result<()> {
+    let unreadable: u64 = summary.unreadable.values().map(|(n, _)| n).sum();
+    let begun_here = summary.already_sent_bytes.is_none();
+    if begun_here && unreadable > 0 && unreadable == summary.lines {
+        bail!("no line of {} is a line of an access log", args.file.display());
     }
     Ok(())
 }

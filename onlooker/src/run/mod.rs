@@ -6,7 +6,7 @@ mod system;
 
 #[cfg(feature = "cluster")]
 pub(crate) use front::Front;
-pub(crate) use secrets::{Session, adopt_identity, identity, write_privately};
+pub(crate) use secrets::{Session, adopt_identity, has_identity, identity, write_privately};
 pub(crate) use system::{DEFAULT_SITE, System};
 
 use crate::carry::{self, Mark};

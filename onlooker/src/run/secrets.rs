@@ -15,6 +15,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 const IDENTITY: &str = "identity.key";
+/// Characters of the shortest key: 32 bytes in base64 without padding.
+const LEAST_IDENTITY: usize = 43;
 const SESSION: &str = "session.json";
 
 /// The secrets of one folder.
@@ -47,6 +49,10 @@ impl Secrets {
     pub(super) fn open(folder: &Path) -> Result<Self> {
         let path = folder.join(IDENTITY);
         let identity = match fs::read_to_string(&path) {
+            // Asking for a new key, as an absent one does, would count every viewer anew.
+            Ok(text) if text.trim().len() < LEAST_IDENTITY => {
+                bail!("{} is damaged: put it back from a backup of the folder", path.display())
+            }
             Ok(text) => text.trim().to_owned(),
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let key = random_hex();
@@ -120,6 +126,11 @@ fn random_hex() -> String {
     let mut bytes = [0_u8; 32];
     rand::rng().fill(&mut bytes);
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Whether there is a key already, so that none would be made.
+pub(crate) fn has_identity(folder: &Path, config: &Config) -> bool {
+    !config.identity.secret.expose().is_empty() || folder.join(IDENTITY).exists()
 }
 
 /// The key that viewers of this folder are hashed with.

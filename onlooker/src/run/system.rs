@@ -1,7 +1,7 @@
 //! All rooms in one process, over one folder.
 
 use super::front::Front;
-use super::secrets::{Secrets, Session};
+use super::secrets::{Secrets, Session, has_identity};
 use crate::config::Config;
 use crate::process::bind;
 use crate::wiring::embedded::Store;
@@ -32,6 +32,11 @@ pub(crate) struct System {
 /// begun is judged, counted and archived; what was not begun waits in the log.
 pub(super) async fn add(config: &mut Config, health: &Health, supervisor: &mut Supervisor) -> Result<System> {
     let mut store = Store::open(&config.embedded).await?;
+    if !store.created() && !has_identity(store.path(), config) {
+        tracing::warn!(
+            "identity.key is missing and is made anew: every viewer is somebody new. Put the old one back if there is one"
+        );
+    }
     let secrets = Secrets::open(store.path())?;
     secrets.complete(config);
     let listener = bind("collector.listen", config.collector.listen).await?;
