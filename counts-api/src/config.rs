@@ -60,6 +60,9 @@ impl Default for CountsApiConfig {
     }
 }
 
+/// More would serve nobody sooner.
+const MOST_RANGES: usize = 10_000;
+
 /// A setting that the counts API cannot start with.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {problem}")]
@@ -87,7 +90,11 @@ impl CountsApiConfig {
             let problem = SiteId::new(name).err()?.to_string();
             Some(ConfigError { key: format!("sites.{name}"), problem })
         });
-        zero.chain(sites).collect()
+        let many = (self.max_ranges > MOST_RANGES).then(|| ConfigError {
+            key: "max_ranges".into(),
+            problem: format!("must be at most {MOST_RANGES}: each holds the sketches of its days"),
+        });
+        zero.chain(many).chain(sites).collect()
     }
 }
 

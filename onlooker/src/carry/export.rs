@@ -50,6 +50,9 @@ pub(crate) async fn export(args: ExportArgs, config: Config) -> Result<()> {
     if !to_stdout && !args.force && args.file.exists() {
         bail!("{} is there already: another name, or --force", args.file.display());
     }
+    if !to_stdout && args.file.exists() && !args.file.is_file() {
+        bail!("{} is no file: the export would take its place", args.file.display());
+    }
     // Beside the file, so that it can take its name when it is whole.
     let beside = args.file.parent().filter(|parent| !to_stdout && !parent.as_os_str().is_empty());
     let draft = match beside {

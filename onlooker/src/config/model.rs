@@ -2,6 +2,7 @@
 
 use super::layers::Layers;
 use super::read::{Fault, Faults, section};
+use crate::run::DEFAULT_SITE;
 use crate::wiring::embedded::EmbeddedConfig;
 use onlooker_collector::{CollectorConfig, IdentityConfig, ItemMode, SiteConfig};
 use onlooker_counter::CounterConfig;
@@ -280,8 +281,13 @@ impl Config {
         }
         let of_embedded = embedded.iter().flat_map(EmbeddedConfig::faults);
         faults.extend(of_embedded.map(|(key, problem)| Fault::new(format!("embedded.{key}"), problem)));
+        // Where none is configured there is one, with the defaults.
+        let judged = match sites.is_empty() {
+            true => filter_sites(&BTreeMap::from([(DEFAULT_SITE.to_owned(), SiteSettings::default())])),
+            false => filter_sites(&sites),
+        };
         let rooms = [
-            ("filter", filter.as_ref().map(|f| f.faults(&filter_sites(&sites)))),
+            ("filter", filter.as_ref().map(|f| f.faults(&judged))),
             ("counter", counter.as_ref().map(CounterConfig::faults)),
             ("flusher", flusher.as_ref().map(FlusherConfig::faults)),
         ];
@@ -310,6 +316,7 @@ impl Config {
         if let Some(config) = &whole {
             // Who runs no collector needs no key.
             faults.extend(collector_faults(config, !table("identity").is_empty()));
+            faults.extend(counts_api_faults(config));
         }
         match whole {
             Some(config) if faults.is_empty() => Ok(config),
@@ -376,6 +383,12 @@ fn collector_faults(config: &Config, with_identity: bool) -> Vec<Fault> {
     let faults = config.collector().faults();
     let ours = faults.into_iter().filter(|fault| with_identity || !fault.key.starts_with("identity."));
     ours.map(|fault| Fault::new(fault.key, fault.problem)).collect()
+}
+
+/// Without those of the sites, which the collector names.
+fn counts_api_faults(config: &Config) -> Vec<Fault> {
+    let faults = config.counts_api().faults().into_iter().filter(|fault| !fault.key.starts_with("sites."));
+    faults.map(|fault| Fault::new(format!("counts_api.{}", fault.key), fault.problem)).collect()
 }
 
 fn filter_sites(sites: &BTreeMap<String, SiteSettings>) -> Sites {

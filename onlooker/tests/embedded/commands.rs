@@ -175,3 +175,20 @@ async fn several_sites_are_told_apart_and_named() {
         assert_eq!(row, Some(n.to_string()), "{}", text(&output));
     }
 }
+
+#[test]
+fn a_key_that_is_gone_or_empty_does_not_go_unnoticed() {
+    let home = Home::new(&[]);
+    home.start().stop();
+    let key = home.folder().join("identity.key");
+    std::fs::write(&key, "").unwrap();
+    for command in [["get", "hello"].as_slice(), &["run"]] {
+        let output = home.on_folder(command);
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+        assert!(text(&output).contains(&format!("{} is damaged", key.display())), "{}", text(&output));
+    }
+    std::fs::remove_file(&key).unwrap();
+    let running = home.start();
+    assert!(running.log().contains("identity.key is missing"), "{}", running.log());
+    running.stop();
+}

@@ -94,3 +94,41 @@ async fn logs_imported_while_nobody_runs_give_the_truth_once() {
         running.stop();
     }
 }
+
+/// A log that is still written, read while its last line is half there.
+#[test]
+fn a_line_that_was_half_written_is_sent_once_it_is_whole() {
+    let home = Home::new(&[]);
+    home.start().stop();
+    let log = home.path().join("access.log");
+    let file = log.display().to_string();
+    let line = |n: u8| {
+        format!(
+            "10.0.0.{n} - - [28/Nov/2026:10:00:00 +0000] \"GET /page HTTP/1.1\" 200 12 \"-\" \"Firefox/1\"\n"
+        )
+    };
+    let accepted = || {
+        let output = home.on_folder(&["import", &file, "--json"]);
+        assert!(output.status.success(), "{}", text(&output));
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()["accepted"].clone()
+    };
+    let mut written = line(1) + &line(2)[..50];
+    std::fs::write(&log, &written).unwrap();
+    assert_eq!(accepted(), 1);
+    written.push_str(&line(2)[50..]);
+    written.push_str(&line(3));
+    std::fs::write(&log, &written).unwrap();
+    assert_eq!(accepted(), 2);
+    assert_eq!(accepted(), 0);
+}
+
+#[test]
+fn a_file_that_is_no_log_is_refused() {
+    let home = Home::new(&[]);
+    home.start().stop();
+    let file = home.path().join("letter.txt");
+    std::fs::write(&file, "Dear all,\nthe views are fine.\n").unwrap();
+    let output = home.on_folder(&["import", &file.display().to_string()]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(text(&output).contains("letter.txt is a line of an access log"), "{}", text(&output));
+}

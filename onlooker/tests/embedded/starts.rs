@@ -133,6 +133,10 @@ fn a_bad_setting_is_named_and_nothing_is_begun() {
         ("embedded.counts_bytes=5", "embedded.counts_bytes"),
         ("embedded.dedup_bytes=5", "embedded.dedup_bytes"),
         ("embedded.oops=1", "embedded.oops"),
+        ("counts_api.max_days=0", "counts_api.max_days"),
+        ("counts_api.max_ranges=9223372036854775807", "counts_api.max_ranges"),
+        // Shorter than the window of the site that there is without any.
+        ("filter.slice_s=1000", "filter.slice_s"),
     ] {
         let home = Home::new(&[set]);
         let output = home.on_folder(&["run"]);
