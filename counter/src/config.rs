@@ -111,6 +111,10 @@ impl CounterConfig {
             faults
                 .push(("batch_records", "must be at most 100000: the store serves nobody meanwhile".into()));
         }
+        if self.applies_at_once > 65_536 {
+            faults
+                .push(("applies_at_once", format!("must be at most 65536, and is {}", self.applies_at_once)));
+        }
         if self.dead_limit_percent > 100 {
             faults.push(("dead_limit_percent", "must be 0 to 100".into()));
         }

@@ -36,6 +36,9 @@ pub struct FilterConfig {
     pub stall_s: u64,
 }
 
+/// More in one step would be more than memory should hold.
+const MOST_RECORDS: usize = 1_000_000;
+
 impl Default for FilterConfig {
     fn default() -> Self {
         Self {
@@ -71,6 +74,9 @@ impl FilterConfig {
         {
             if value == 0 {
                 faults.push((key, "must be at least 1".to_owned()));
+            }
+            if value > MOST_RECORDS {
+                faults.push((key, format!("must be at most {MOST_RECORDS}, and is {value}")));
             }
         }
         if sites.0.values().any(|rules| rules.window_s == 0) {

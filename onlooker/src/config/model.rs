@@ -286,6 +286,16 @@ impl Config {
             true => filter_sites(&BTreeMap::from([(DEFAULT_SITE.to_owned(), SiteSettings::default())])),
             false => filter_sites(&sites),
         };
+        if let (Some(embedded), Some(filter)) = (&embedded, &filter) {
+            let hours = embedded.log.verdicts_retention_hours;
+            if hours.saturating_mul(3_600) < 2 * u64::from(filter.slice_s) {
+                let problem = format!(
+                    "must be at least two filter.slice_s, {} s: the filter's memory is rebuilt from verdicts; is {hours} h",
+                    2 * u64::from(filter.slice_s)
+                );
+                faults.push(Fault::new("embedded.log.verdicts_retention_hours", problem));
+            }
+        }
         let rooms = [
             ("filter", filter.as_ref().map(|f| f.faults(&judged))),
             ("counter", counter.as_ref().map(CounterConfig::faults)),

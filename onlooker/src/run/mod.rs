@@ -1,11 +1,13 @@
 //! `onlooker run`: everything in one process, with one folder.
 
 mod front;
+mod rules;
 mod secrets;
 mod system;
 
 #[cfg(feature = "cluster")]
 pub(crate) use front::Front;
+use rules::Rules;
 pub(crate) use secrets::{Session, adopt_identity, has_identity, identity, write_privately};
 pub(crate) use system::{DEFAULT_SITE, System};
 
@@ -51,6 +53,7 @@ pub(crate) async fn run(args: RunArgs, mut config: Config) -> Result<()> {
     }
     Mark::refuse(&config.embedded.dir)?;
     let mut process = Process::start(&config)?;
+    by_former_rules(&config).await?;
     let mut system = system::add(&mut config, &process.health, &mut process.supervisor).await?;
     let admin = bind("admin.listen", config.admin.listen).await?;
     system.session.admin = format!("http://{}", admin.local_addr()?);
@@ -73,6 +76,19 @@ pub(crate) async fn run(args: RunArgs, mut config: Config) -> Result<()> {
     Session::remove(&folder);
     store.close().await;
     ended.context("onlooker did not end well")
+}
+
+/// What waits in the folder was taken in under the rules that it was opened with last, and is judged by them first.
+async fn by_former_rules(config: &Config) -> Result<()> {
+    let Some(former) = Rules::read(&config.embedded.dir)? else { return Ok(()) };
+    if former == Rules::of(config) {
+        return Ok(());
+    }
+    tracing::info!("rules have changed, what waits is judged by the former ones first");
+    let mut before = config.clone();
+    // Only those: a site of today has no views yet.
+    before.sites.retain(|_, _| false);
+    with_system(before, false, async |_, _| Ok(())).await
 }
 
 /// Tells a person what to try. Log lines go to standard error, this to standard output.
@@ -119,15 +135,19 @@ pub(crate) async fn with_system<T>(
     if !marked {
         Mark::refuse(&config.embedded.dir)?;
     }
+    if let Some(rules) = Rules::read(&config.embedded.dir)? {
+        rules.put_into(&mut config);
+    }
     config.collector.listen = ([127, 0, 0, 1], 0).into();
     let trigger = ShutdownTrigger::default();
     let mut supervisor = Supervisor::new(trigger.clone(), Duration::from_millis(config.process.drain_ms));
-    let system = system::add(&mut config, &Health::new(), &mut supervisor).await?;
+    let health = Health::new();
+    let system = system::add(&mut config, &health, &mut supervisor).await?;
     let running = tokio::spawn(supervisor.run());
     let done = async {
-        system::counted(&system.store).await?;
+        system::counted(&system.store, &health).await?;
         let done = act(&system, &config).await?;
-        system::counted(&system.store).await?;
+        system::counted(&system.store, &health).await?;
         anyhow::Ok(done)
     }
     .await;

@@ -1,16 +1,18 @@
 //! All rooms in one process, over one folder.
 
 use super::front::Front;
+use super::rules::Rules;
 use super::secrets::{Secrets, Session, has_identity};
 use crate::config::Config;
 use crate::process::bind;
 use crate::wiring::embedded::Store;
 #[cfg(feature = "cluster")]
 use crate::wiring::moving::CollectorLog;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use onlooker_counts_api::Window;
 use onlooker_stage::{Health, Supervisor};
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 /// The site of a process that was told of none.
 pub(crate) const DEFAULT_SITE: &str = "main";
@@ -39,6 +41,7 @@ pub(super) async fn add(config: &mut Config, health: &Health, supervisor: &mut S
     }
     let secrets = Secrets::open(store.path())?;
     secrets.complete(config);
+    Rules::of(config).write(store.path())?;
     let listener = bind("collector.listen", config.collector.listen).await?;
     let address = listener.local_addr()?;
 
@@ -85,13 +88,35 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     address
 }
 
+/// How long nothing may move until waiting is given up.
+const STANDSTILL: Duration = Duration::from_secs(30);
+
 /// Waits until everything that the log has is counted.
-pub(super) async fn counted(store: &Store) -> Result<()> {
+pub(super) async fn counted(store: &Store, health: &Health) -> Result<()> {
+    let (mut last, mut moved) = (None, Instant::now());
     loop {
-        let (views, verdicts) = store.behind().await.context("asking how much waits")?;
-        if views <= 0 && verdicts <= 0 {
+        let waits = store.behind().await.context("asking how much waits")?;
+        if waits.0 <= 0 && waits.1 <= 0 {
             return Ok(());
         }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        if last != Some(waits) {
+            (last, moved) = (Some(waits), Instant::now());
+        }
+        if moved.elapsed() > STANDSTILL {
+            let reasons: Vec<String> = health
+                .report(false)
+                .components
+                .into_iter()
+                .filter_map(|component| Some(format!("{}: {}", component.name, component.reason?)))
+                .collect();
+            bail!(
+                "{} views and {} verdicts wait in {} and are not counted: {}",
+                waits.0,
+                waits.1,
+                store.path().display(),
+                if reasons.is_empty() { "no room says why".to_owned() } else { reasons.join("; ") }
+            );
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

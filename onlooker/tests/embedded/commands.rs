@@ -1,6 +1,6 @@
 //! `get` and `import` find the system wherever it is, and refuse what is no folder of theirs without touching it.
 
-use crate::support::{Client, Home, log_file, text, view};
+use crate::support::{Books, Client, Home, log_file, text, view};
 use onlooker_embedded::store::Folder;
 use onlooker_testkit::wait_until;
 use serde_json::json;
@@ -191,4 +191,64 @@ fn a_key_that_is_gone_or_empty_does_not_go_unnoticed() {
     let running = home.start();
     assert!(running.log().contains("identity.key is missing"), "{}", running.log());
     running.stop();
+}
+
+/// Views that wait to be judged when the process is killed: two of one viewer, two minutes apart, and one of a site.
+async fn waiting_views() -> Home {
+    let home = Home::with_token(&[
+        "sites.main.window_s=60",
+        "sites.blog.window_s=60",
+        // The filter waits for company, longer than this process lives.
+        "filter.linger_ms=600000",
+        "filter.batch_records=100000",
+    ]);
+    let running = home.start();
+    let seconds_ago = |ago: i64| jiff::Timestamp::now().as_millisecond() - ago * 1000;
+    let look = |ago| json!({ "site": "main", "item": "m", "viewer": "one", "at": seconds_ago(ago) });
+    running.client().send(&json!([look(200), look(80)])).await;
+    running.browser().send(&json!({ "site": "blog", "item": "w" })).await;
+    assert_eq!(running.metric("onlooker_counter_records_total"), 0.0);
+    running.kill();
+    home
+}
+
+/// The same folder, under a configuration that says nothing.
+fn without_settings(home: &Home) -> Home {
+    Home::at(tempfile::tempdir().unwrap(), home.folder().to_owned(), &[])
+}
+
+fn cells(home: &Home, args: &[&str]) -> String {
+    let output = home.on_folder(args);
+    assert!(output.status.success(), "{}", text(&output));
+    let table = String::from_utf8(output.stdout).unwrap();
+    let row = table.lines().nth(1).unwrap_or_default();
+    row.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reading_judges_what_waits_by_the_folders_own_rules() {
+    let home = waiting_views().await;
+    let reader = without_settings(&home);
+    assert_eq!(cells(&reader, &["get", "m", "--site", "main"]), "m 2 1");
+    assert_eq!(cells(&reader, &["get", "w", "--site", "blog"]), "w 1 1");
+    assert!(Books::dead(home.folder()).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_rules_hold_for_what_comes_after_them() {
+    let home = waiting_views().await;
+    let other = without_settings(&home);
+    let running = other.start();
+    let client = Client::new(&running.session.url, running.session.tokens.get("main").map(String::as_str));
+    running.settle(&client, &[("m".to_owned(), 2)].into()).await;
+    // The default window is half an hour.
+    let again = |ago: i64| {
+        let at = jiff::Timestamp::now().as_millisecond() - ago * 1000;
+        json!({ "item": "n", "viewer": "one", "at": at })
+    };
+    client.send(&json!([again(200), again(80)])).await;
+    running.settle(&client, &[("n".to_owned(), 1)].into()).await;
+    running.stop();
+    assert!(Books::dead(home.folder()).await.is_empty());
+    assert_eq!(cells(&home, &["get", "w", "--site", "blog"]), "w 1 1");
 }
