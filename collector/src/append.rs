@@ -65,7 +65,10 @@ impl<L: LogWriter> Appender<L> {
 
     fn unavailable(&self, error: &PortError) -> ApiError {
         let (code, message) = match error {
-            PortError::Full { .. } => ("log_full", "the log's queue is full; send the views again"),
+            PortError::Full { .. } => (
+                "log_full",
+                "the log takes no more at the moment, its queue or its disk is full; send the views again",
+            ),
             _ => (
                 "log_unavailable",
                 "the log did not acknowledge the views; send them again with the same ids",

@@ -131,7 +131,14 @@ impl Store {
             );
         }
         let generation = format!("{:016x}", report.id);
-        let archive = RedbArchive::open(&folder.archive(), &generation, config.archive_cache_bytes)?;
+        let archive = RedbArchive::open(&folder.archive(), &generation, config.archive_cache_bytes);
+        let archive = archive.with_context(|| {
+            format!(
+                "{} cannot be opened: restore the folder from a backup; or move this file away, and counts are made again \
+                 from what the log still has",
+                folder.archive().display()
+            )
+        })?;
         Ok(Self {
             folder,
             log: Arc::new(log),
