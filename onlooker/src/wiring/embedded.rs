@@ -127,7 +127,7 @@ impl Store {
         for torn in &report.torn {
             tracing::warn!(
                 ?torn,
-                "an append that was cut off by a crash was removed; it had not been acknowledged"
+                "an append that is not whole was removed from the log's end; if it was a crash, it had not been acknowledged"
             );
         }
         let generation = format!("{:016x}", report.id);

@@ -143,7 +143,7 @@ impl<F: FileLayer> EmbeddedLog<F> {
         }
         for torn in &report.torn {
             let (file, position, bytes) = (torn.path.display(), torn.position, torn.bytes);
-            tracing::warn!(%file, position, bytes, "torn tail of the log was cut off; none of it was acknowledged");
+            tracing::warn!(%file, position, bytes, "torn tail of the log was cut off; a crash leaves only what was not acknowledged there, damage could leave more");
         }
         let Ok(journals) = <[Arc<Journal<F>>; 2]>::try_from(journals) else {
             return Err(OpenError::damaged(dir, 0, "there are two journals"));
