@@ -15,9 +15,11 @@ pub mod process;
 pub mod redis;
 mod redis_cluster;
 pub mod shared;
+mod tolerance;
 mod wait;
 
 pub use managed::Managed;
+pub use tolerance::sketch_tolerance;
 pub use wait::{wait_for, wait_until, wait_until_async};
 
 /// Whether the slow suites were asked for too, by `ONLOOKER_FULL=1`; a slow test returns at once when not.

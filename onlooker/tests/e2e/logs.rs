@@ -48,6 +48,7 @@ async fn compare(system: &System, truth: &Truth) {
             assert_eq!(count["status"], "ok", "{count}");
             assert_eq!(count["views"], nx, "{count}");
             let got = count["uniques"].as_u64().unwrap() as f64;
+            // The key is fixed here, so that this is the same in every run.
             let allowed = (3.0 * 0.0081 * uniq as f64).max(3.0);
             assert!((got - uniq as f64).abs() <= allowed, "{path}: {got} unique viewers, {uniq} in truth");
         }

@@ -1,6 +1,7 @@
 //! Real access logs, imported into a folder, give the numbers that were computed from them independently.
 
 use crate::support::{Books, Home, Truth, log_file, text};
+use onlooker_testkit::sketch_tolerance;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashSet};
 
@@ -31,8 +32,10 @@ fn compare(home: &Home, truth: &Truth) {
         assert_eq!(count["status"], "ok", "{count}");
         assert_eq!(count["views"], *nx, "{count}");
         let got = count["uniques"].as_u64().unwrap() as f64;
-        let allowed = (3.0 * 0.0081 * *uniq as f64).max(3.0);
-        assert!((got - *uniq as f64).abs() <= allowed, "{path}: {got} unique viewers, {uniq} in truth");
+        assert!(
+            (got - *uniq as f64).abs() <= sketch_tolerance(*uniq),
+            "{path}: {got} unique viewers, {uniq} in truth"
+        );
     }
 }
 
