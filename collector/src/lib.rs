@@ -21,6 +21,7 @@ mod text;
 mod view;
 
 pub use config::{CollectorConfig, ConfigError, IdentityConfig, SiteConfig};
+pub use metrics::described_metrics;
 pub use onlooker_event::ItemMode;
 
 use axum::body::Body;

@@ -1,6 +1,6 @@
 //! What the collector measures.
 
-use onlooker_stage::telemetry::{Counter, Family, Gauge, Histogram};
+use onlooker_stage::telemetry::{Counter, Described, Family, Gauge, Histogram};
 
 /// Codes of refused views and requests; the label of `onlooker_collector_rejected_total`.
 pub(crate) const CODES: &[&str] = &[
@@ -63,4 +63,9 @@ impl CollectorMetrics {
         let known = CODES.iter().find(|c| **c == code).copied().unwrap_or("other");
         self.rejected.get(known).increment(1);
     }
+}
+
+/// What the collector measures, for the table of all metrics.
+pub fn described_metrics() -> Vec<Described> {
+    CollectorMetrics::described()
 }

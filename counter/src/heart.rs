@@ -78,6 +78,12 @@ impl Heart {
         }
     }
 
+    /// Append time of the newest record that the store has, or when the log was last seen to end there; milliseconds
+    /// since 1970, 0: not known.
+    pub(crate) fn as_of_ms(&self) -> i64 {
+        self.as_of_ms
+    }
+
     /// Keys that are remembered.
     pub(crate) fn known_keys(&self) -> usize {
         self.known.len()

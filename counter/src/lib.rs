@@ -21,4 +21,5 @@ mod words;
 mod worker;
 
 pub use config::{CounterConfig, LostRecords};
+pub use metrics::described_metrics;
 pub use room::{CounterError, CounterPorts, run};

@@ -1,7 +1,7 @@
 //! What the counter measures. No label names an item or a viewer.
 
 use onlooker_event::DeadReason;
-use onlooker_stage::telemetry::{Counter, Family, Histogram, PartitionGauge};
+use onlooker_stage::telemetry::{Counter, Described, Family, Histogram, PartitionGauge};
 
 /// Which server a call went to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +64,10 @@ onlooker_stage::metrics! {
         pub(crate) applied: PartitionGauge = "onlooker_counter_applied_offset";
         /// The archive's offset: every earlier record survives the loss of the store
         pub(crate) durable: PartitionGauge = "onlooker_counter_durable_offset";
+        /// Every counted view that was appended to the partition before this moment is in the store, in seconds since 1970. Now less this is the lag in time
+        pub(crate) applied_until: PartitionGauge = "onlooker_counter_applied_timestamp_seconds";
+        /// The same for the archive: what was appended before survives the loss of the store. After a start at first a moment that may be too late
+        pub(crate) durable_until: PartitionGauge = "onlooker_counter_durable_timestamp_seconds";
         /// Offsets between the store and the log's end
         pub(crate) lag: PartitionGauge = "onlooker_counter_lag_offsets";
         /// Offsets between the log's first record and the first that a loss of the store would need. Below 0: such a loss would lose counts
@@ -87,6 +91,8 @@ impl CounterMetrics {
         let gauges = [
             &self.applied,
             &self.durable,
+            &self.applied_until,
+            &self.durable_until,
             &self.lag,
             &self.retention_margin,
             &self.out_of_range,
@@ -94,6 +100,11 @@ impl CounterMetrics {
         ];
         gauges.into_iter().for_each(|gauge| gauge.clear(partition));
     }
+}
+
+/// What the counter measures, for the table of all metrics.
+pub fn described_metrics() -> Vec<Described> {
+    CounterMetrics::described()
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod query;
 mod reads;
 
 pub use config::{ConfigError, CountsApiConfig, SiteConfig};
+pub use metrics::described_metrics;
 
 use axum::body::Body;
 use axum::http::{Request, Response};

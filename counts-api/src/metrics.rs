@@ -1,7 +1,7 @@
 //! What the counts API measures.
 
 use crate::heart::Status;
-use onlooker_stage::telemetry::{Counter, Family, Histogram};
+use onlooker_stage::telemetry::{Counter, Described, Family, Histogram};
 
 /// Codes of refused requests; the label of `onlooker_counts_api_refused_total`.
 pub(crate) const CODES: &[&str] = &[
@@ -58,4 +58,9 @@ impl CountsApiMetrics {
         let known = CODES.iter().find(|c| **c == code).copied().unwrap_or("other");
         self.refused.get(known).increment(1);
     }
+}
+
+/// What the counts API measures, for the table of all metrics.
+pub fn described_metrics() -> Vec<Described> {
+    CountsApiMetrics::described()
 }

@@ -17,5 +17,6 @@ mod rules;
 mod watch;
 
 pub use config::{FilterConfig, SiteRules, Sites};
+pub use metrics::described_metrics;
 pub use room::{FilterError, FilterPorts, run};
 pub use rules::RULE_SET_VERSION;

@@ -2,7 +2,7 @@
 
 use crate::heart::{Cause, Tally};
 use onlooker_event::{DeadReason, Reason};
-use onlooker_stage::telemetry::{Counter, Family, Gauge, Histogram, PartitionGauge};
+use onlooker_stage::telemetry::{Counter, Described, Family, Gauge, Histogram, PartitionGauge};
 
 /// What became of a view that could be judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +61,8 @@ onlooker_stage::metrics! {
         pub(crate) dedup_unavailable: Gauge = "onlooker_filter_dedup_unavailable";
         /// Partitions that stand still until a person has looked
         pub(crate) refused_partitions: Gauge = "onlooker_filter_refused_partitions";
+        /// Every view that was appended to the partition before this moment has its verdict, in seconds since 1970. Now less this is the lag in time
+        pub(crate) decided_until: PartitionGauge = "onlooker_filter_decided_timestamp_seconds";
         /// Append time of the last record whose verdict is committed, in seconds since 1970
         pub(crate) judged_until: PartitionGauge = "onlooker_filter_judged_until_seconds";
         /// Offsets between the next record to be read and the end of the log, as of some seconds ago
@@ -86,9 +88,15 @@ impl FilterMetrics {
         self.judged_until.set(partition, seconds(tally.last_append_ms));
     }
 
+    /// Until when all views of a partition of ours are decided.
+    pub(crate) fn decided(&self, partition: i32, until_ms: i64) {
+        self.decided_until.set(partition, seconds(until_ms));
+    }
+
     /// The partition is somebody else's.
     pub(crate) fn clear(&self, partition: i32) {
         self.judged_until.clear(partition);
+        self.decided_until.clear(partition);
         self.lag.clear(partition);
     }
 }
@@ -96,6 +104,11 @@ impl FilterMetrics {
 #[expect(clippy::cast_precision_loss, reason = "a gauge; milliseconds since 1970 stay below 2^53")]
 fn seconds(ms: i64) -> f64 {
     ms as f64 / 1_000.0
+}
+
+/// What the filter measures, for the table of all metrics.
+pub fn described_metrics() -> Vec<Described> {
+    FilterMetrics::described()
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The room's dealings with the reader: one question or one event at a time.
 
+use crate::report::now_ms;
 use crate::room::{FilterError, Room};
 use crate::watch;
 use futures::FutureExt;
@@ -26,9 +27,11 @@ pub(crate) enum Said<M> {
     Group { partition: i32, attempt: u64, found: Result<GroupState, PortError> },
     Stopped(Result<(), PortError>),
     Started { partition: i32, start: u64, offset: i64, result: Result<(), PortError> },
-    Ends(Result<Vec<(i32, i64, i64)>, PortError>),
+    Ends(Result<Seen, PortError>),
 }
 
+/// Partitions with the offset that each awaited and the log's end, and when they were asked for; milliseconds since 1970.
+type Seen = (Vec<(i32, i64, i64)>, i64);
 /// The committed offset, and the log's bounds.
 type GroupState = (Option<Committed>, (i64, i64));
 
@@ -94,7 +97,7 @@ where
             Said::Started { partition, start, offset, result: Err(error) } => {
                 self.ask_again(Question::Start { partition, start, offset }, error)?;
             }
-            Said::Ends(Ok(seen)) => return self.look(&seen),
+            Said::Ends(Ok((seen, asked_ms))) => return self.look(&seen, asked_ms),
             // They are asked for anew in a while. Nobody can deliver while nobody answers.
             Said::Ends(Err(error)) if error.is_transient() => self.watch.pause(),
             Said::Ends(Err(error)) => return Err(error.into()),
@@ -137,12 +140,13 @@ where
         Ok(wanted)
     }
 
-    fn look(&mut self, seen: &[(i32, i64, i64)]) -> Result<(), FilterError> {
+    fn look(&mut self, seen: &[(i32, i64, i64)], asked_ms: i64) -> Result<(), FilterError> {
         for (partition, awaited, end) in seen {
             // Revoked while the answer was under way: its gauge is off the page, and stays off.
             if !self.machine.owns(*partition) {
                 continue;
             }
+            self.reporter.end_seen(*partition, *end, asked_ms);
             let behind = end.saturating_sub(*awaited).max(0);
             #[expect(clippy::cast_precision_loss, reason = "a gauge")]
             self.reporter.metrics.lag.set(*partition, behind as f64);
@@ -187,14 +191,13 @@ async fn group_state<R: GroupReader>(reader: &mut R, partition: i32) -> Result<G
     Ok((committed, reader.bounds(partition).await?))
 }
 
-async fn ends<R: GroupReader>(
-    reader: &mut R,
-    partitions: &[(i32, i64)],
-) -> Result<Vec<(i32, i64, i64)>, PortError> {
+async fn ends<R: GroupReader>(reader: &mut R, partitions: &[(i32, i64)]) -> Result<Seen, PortError> {
+    // Before the first is asked: what is appended meanwhile is not taken for seen.
+    let asked_ms = now_ms();
     let mut seen = Vec::with_capacity(partitions.len());
     for (partition, awaited) in partitions {
         let (_, end) = reader.bounds(*partition).await?;
         seen.push((*partition, *awaited, end));
     }
-    Ok(seen)
+    Ok((seen, asked_ms))
 }

@@ -2,8 +2,10 @@
 
 use crate::heart::{Cause, Notice};
 use crate::metrics::FilterMetrics;
+use onlooker_stage::telemetry::Progress;
 use onlooker_stage::{Component, Problems};
 use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Sides of a partition.
 const REFUSED: &str = "refused";
@@ -17,19 +19,29 @@ pub(crate) struct Reporter {
     problems: Problems,
     /// Partitions that stand still, with what was said about each.
     refused: BTreeMap<i32, String>,
+    /// How far each partition of ours is, in time.
+    progress: BTreeMap<i32, Progress>,
     /// The dedup store begins empty with each start.
     volatile: bool,
 }
 
 impl Reporter {
     pub(crate) fn new(metrics: FilterMetrics, component: Component, volatile: bool) -> Self {
-        Self { metrics, problems: Problems::new(component), refused: BTreeMap::new(), volatile }
+        Self {
+            metrics,
+            problems: Problems::new(component),
+            refused: BTreeMap::new(),
+            progress: BTreeMap::new(),
+            volatile,
+        }
     }
 
     /// The group has answered: without a partition there is nothing the matter either.
-    pub(crate) fn assigned(&self, partitions: &[i32]) {
+    pub(crate) fn assigned(&mut self, partitions: &[i32]) {
         tracing::info!(?partitions, "partitions assigned");
         for partition in partitions {
+            self.progress.insert(*partition, Progress::begin(0, now_ms()));
+            self.show_progress(*partition);
             self.problems.set((*partition, ASSIGNED), "finding out where the partition stands");
         }
         self.problems.clear((-1, ""));
@@ -40,6 +52,7 @@ impl Reporter {
             Notice::Sync { partition, cause } => self.sync(partition, cause),
             Notice::Running { partition, from, emit_from } => {
                 tracing::info!(partition, from, emit_from, "partition runs");
+                self.decided(partition, emit_from, 0);
                 self.settled(partition);
             }
             Notice::Rebuilding { partition, offset } => {
@@ -76,21 +89,46 @@ impl Reporter {
                     "records were removed by retention before they were judged, going on at the first that is left"
                 );
                 self.metrics.lost_records.increment(records);
+                self.decided(partition, to, 0);
             }
             Notice::Committed { partition, ours, offset, tally } => {
                 tracing::trace!(partition, offset, records = tally.records(), "verdicts committed");
                 self.metrics.committed(&tally);
                 if ours {
                     self.metrics.judged(partition, &tally);
+                    self.decided(partition, offset, tally.last_append_ms);
                 }
             }
             Notice::Revoked { partition } => {
                 tracing::info!(partition, "partition revoked");
                 self.metrics.clear(partition);
+                self.progress.remove(&partition);
                 self.problems.clear_partition(partition);
                 self.refused.remove(&partition);
                 self.gauge();
             }
+        }
+    }
+
+    /// At this moment the partition of ours ended at `end`.
+    pub(crate) fn end_seen(&mut self, partition: i32, end: i64, at_ms: i64) {
+        if let Some(progress) = self.progress.get_mut(&partition) {
+            progress.end_seen(end, at_ms);
+        }
+        self.show_progress(partition);
+    }
+
+    /// Every view below `offset` has its verdict; `newest_ms` as for [`Progress::advance`].
+    fn decided(&mut self, partition: i32, offset: i64, newest_ms: i64) {
+        if let Some(progress) = self.progress.get_mut(&partition) {
+            progress.advance(offset, newest_ms);
+        }
+        self.show_progress(partition);
+    }
+
+    fn show_progress(&self, partition: i32) {
+        if let Some(progress) = self.progress.get(&partition) {
+            self.metrics.decided(partition, progress.until_ms());
         }
     }
 
@@ -127,4 +165,10 @@ impl Reporter {
         #[expect(clippy::cast_precision_loss, reason = "a gauge of a few partitions")]
         self.metrics.refused_partitions.set(self.refused.len() as f64);
     }
+}
+
+/// Milliseconds since 1970. Only what people see as age rests on it.
+pub(crate) fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

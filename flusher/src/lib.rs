@@ -8,4 +8,5 @@ pub mod round;
 mod turn;
 
 pub use config::FlusherConfig;
+pub use metrics::described_metrics;
 pub use room::{FlusherError, FlusherPorts, run};

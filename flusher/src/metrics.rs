@@ -1,6 +1,6 @@
 //! What the flusher measures. No label names an item or a viewer.
 
-use onlooker_stage::telemetry::{Counter, Family, Gauge, Histogram, PartitionGauge};
+use onlooker_stage::telemetry::{Counter, Described, Family, Gauge, Histogram, PartitionGauge};
 
 /// Which server a call went to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +47,7 @@ onlooker_stage::metrics! {
         pub(crate) dirty: PartitionGauge = "onlooker_flusher_dirty_keys";
         /// The offset below which everything is in the archive, as this process wrote it last
         pub(crate) durable: PartitionGauge = "onlooker_flusher_durable_offset";
-        /// When the partition's last complete round ended, in seconds since 1970
+        /// When the partition's last complete round by this process ended, or before the first one when the process began, in seconds since 1970. Of several flushers the latest counts
         pub(crate) flushed_at: PartitionGauge = "onlooker_flusher_flushed_timestamp_seconds";
         /// Time that a round takes, in seconds
         pub(crate) round: Histogram = "onlooker_flusher_round_seconds";
@@ -55,6 +55,11 @@ onlooker_stage::metrics! {
 }
 
 const ENDINGS: &[&str] = &["durable", "lost", "stale", "incomplete", "corrupt", "given_up"];
+
+/// What the flusher measures, for the table of all metrics.
+pub fn described_metrics() -> Vec<Described> {
+    FlusherMetrics::described()
+}
 
 #[cfg(test)]
 mod tests {

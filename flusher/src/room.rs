@@ -67,6 +67,8 @@ pub async fn run<C: CountStore, A: Archive>(
         metrics: FlusherMetrics::register(),
         problems: Problems::new(component),
     });
+    // Before the first round a partition grows old from now on; without a value nobody would notice.
+    (0..ports.partitions).for_each(|partition| shared.flushed(i32::try_from(partition).unwrap_or(i32::MAX)));
     let mut turns = Turns::new();
     let mut due = first_turns(ports.partitions, interval);
     let (mut hurry, mut hurry_from) = (ports.hurry, Instant::now());

@@ -129,6 +129,11 @@ impl<C: CountStore, A: Archive> Shared<C, A> {
         Ok(())
     }
 
+    /// What the partition had is in the archive, as of now.
+    pub(crate) fn flushed(&self, partition: i32) {
+        self.metrics.flushed_at.set(partition, gauge(now_s()));
+    }
+
     fn tell(&self, partition: i32, ending: Ending, done: &Done) {
         let metrics = &self.metrics;
         metrics.rounds.get(ending.as_str()).increment(1);
@@ -149,7 +154,7 @@ impl<C: CountStore, A: Archive> Shared<C, A> {
         match ending {
             Ending::Durable(offset) => {
                 metrics.durable.set(partition, gauge(u64::try_from(offset).unwrap_or(0)));
-                metrics.flushed_at.set(partition, gauge(now_s()));
+                self.flushed(partition);
                 self.problems.clear((partition, "round"));
             }
             // No counter has run yet, or one is about to notice the loss: nothing that a flusher could wait for.

@@ -41,7 +41,28 @@ pub(crate) struct Bench {
 pub(crate) fn check() -> Result<()> {
     lint()?;
     floorplan::check()?;
-    services::compose::check()
+    services::compose::check()?;
+    metrics(false)
+}
+
+/// The table of all metrics, which a test of the program compares, and writes when told to.
+pub(crate) fn metrics(write: bool) -> Result<()> {
+    install::for_builds()?;
+    let mut command = Command::new(env!("CARGO"));
+    command.args([
+        "test",
+        "--package",
+        "onlooker",
+        "--features",
+        FEATURES,
+        "--bin",
+        "onlooker",
+        "wiring::metrics",
+    ]);
+    if write {
+        command.env("ONLOOKER_WRITE_DOCS", "1");
+    }
+    run(command)
 }
 
 pub(crate) fn lint() -> Result<()> {

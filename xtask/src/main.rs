@@ -8,7 +8,7 @@ mod services;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
 use crate::services::compose::Compose;
 use crate::services::daemon::Services;
@@ -23,7 +23,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Everything but the tests: lint, floorplan, and whether compose/ still says what services.rs does
+    /// Everything but the tests: lint, floorplan, and whether compose/ and docs/metrics.md are up to date
     Check,
     /// Formatting and clippy, warnings denied
     Lint,
@@ -34,12 +34,21 @@ enum Command {
     Services(Services),
     /// The same servers as a Compose file
     Compose(Compose),
+    /// Writes docs/metrics.md from the program's own help texts
+    Metrics(Metrics),
     /// Which crate may import which
     Floorplan,
     /// The whole system on this machine with a real access log in it: servers, rooms, counts
     Demo(demo::Demo),
     /// Runs a benchmark by its name
     Bench(commands::Bench),
+}
+
+#[derive(Debug, Args)]
+struct Metrics {
+    /// Fails when docs/metrics.md is not what would be written
+    #[arg(long)]
+    check: bool,
 }
 
 fn main() -> ExitCode {
@@ -59,6 +68,7 @@ fn run(command: Command) -> Result<()> {
         Command::Test(test) => commands::test(&test),
         Command::Services(services) => services::daemon::run(&services),
         Command::Compose(compose) => services::compose::run(&compose),
+        Command::Metrics(metrics) => commands::metrics(!metrics.check),
         Command::Floorplan => floorplan::check(),
         Command::Demo(demo) => demo::run(&demo),
         Command::Bench(bench) => commands::bench(&bench),

@@ -20,6 +20,7 @@ pub use config::{
 };
 pub use history::KafkaHistory;
 pub use login::check_login;
+pub use metrics::described_metrics;
 pub use reader::{KafkaMembership, KafkaReader};
 pub use transactor::KafkaTransactor;
 pub use writer::KafkaWriter;

@@ -1,7 +1,7 @@
 //! What the clients measure.
 
 use onlooker_ports::Topic;
-use onlooker_stage::telemetry::{Counter, Gauge, Histogram, PartitionGauge};
+use onlooker_stage::telemetry::{Counter, Described, Gauge, Histogram, PartitionGauge};
 
 onlooker_stage::metrics! {
     /// Of a writer.
@@ -56,4 +56,9 @@ onlooker_stage::metrics! {
         /// Time from the start of a transaction to its known outcome, in seconds
         pub(crate) duration: Histogram = "onlooker_kafka_transaction_seconds";
     }
+}
+
+/// What the clients of Kafka measure, for the table of all metrics.
+pub fn described_metrics() -> Vec<Described> {
+    [WriterMetrics::described(), ReaderMetrics::described(), TransactorMetrics::described()].concat()
 }

@@ -20,4 +20,5 @@ pub use config::{ConfigError, RedisConfig, TlsConfig};
 pub use counts::RedisCounters;
 pub use dedup::RedisDedup;
 pub use keys::Layout;
+pub use metrics::described_metrics;
 pub use reader::RedisReader;

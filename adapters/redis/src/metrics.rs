@@ -1,6 +1,6 @@
 //! What the client measures.
 
-use onlooker_stage::telemetry::{Counter, Family, Histogram};
+use onlooker_stage::telemetry::{Counter, Described, Family, Histogram};
 
 use crate::client::Role;
 
@@ -23,4 +23,9 @@ onlooker_stage::metrics! {
         pub(crate) duration: Family<Role, Histogram> =
             "onlooker_redis_seconds", "server" in Role::ALL as Role::label;
     }
+}
+
+/// What the clients of Redis measure, for the table of all metrics.
+pub fn described_metrics() -> Vec<Described> {
+    ClientMetrics::described()
 }

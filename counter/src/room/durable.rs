@@ -43,6 +43,7 @@ pub(super) async fn ask_durable<C: CountStore, A: Archive, W: LogWriter>(
 fn show_durable<C, A, W>(shared: &Shared<C, A, W>, partition: i32, durable: i64) {
     let earliest = shared.earliest.lock().unwrap_or_else(PoisonError::into_inner).get(&partition).copied();
     shared.metrics.durable.set(partition, durable as f64);
+    shared.durable_at(partition, durable);
     let Some(earliest) = earliest else { return };
     shared.metrics.retention_margin.set(partition, (durable - earliest) as f64);
     if durable < earliest {

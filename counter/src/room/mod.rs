@@ -109,6 +109,7 @@ where
             metrics: CounterMetrics::register(),
             problems,
             earliest: Mutex::default(),
+            progress: Mutex::default(),
             shutdown: shutdown.clone(),
         }),
         bounds,
@@ -196,6 +197,7 @@ impl<R: GroupReader, C: CountStore, A: Archive, W: LogWriter> Room<R, C, A, W> {
     fn assign(&mut self, partition: i32) {
         self.revoke(partition);
         self.turns += 1;
+        self.shared.began(partition);
         let worker = WorkerId { partition, turn: self.turns };
         let desk = Desk { worker, requests: self.to_desk.clone() };
         let config = &self.shared.config;
@@ -212,6 +214,7 @@ impl<R: GroupReader, C: CountStore, A: Archive, W: LogWriter> Room<R, C, A, W> {
         if let Some(owned) = self.owned.remove(&partition) {
             owned.task.abort();
             self.shared.earliest.lock().unwrap_or_else(PoisonError::into_inner).remove(&partition);
+            self.shared.progress.lock().unwrap_or_else(PoisonError::into_inner).remove(&partition);
             self.shared.metrics.clear(partition);
             self.shared.problems.clear_partition(partition);
         }

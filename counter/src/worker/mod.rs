@@ -10,6 +10,7 @@ use crate::inbox::{Inbox, Quality};
 use crate::metrics::{CounterMetrics, Server};
 use crate::words::{Answer, Ask, Told};
 use onlooker_ports::{Archive, CountStore, LogWriter, PortError};
+use onlooker_stage::telemetry::Progress;
 use onlooker_stage::{Backoff, Problems, Shutdown};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -50,6 +51,8 @@ pub(crate) struct Shared<C, A, W> {
     pub(crate) problems: Problems,
     /// The first offset that the log has, of each partition of ours, when it was last looked at.
     pub(crate) earliest: Mutex<BTreeMap<i32, i64>>,
+    /// How far each partition of ours is, in time.
+    pub(crate) progress: Mutex<BTreeMap<i32, Progress>>,
     /// Steps that may stand in the store's queue at once. A reader's command waits behind all of them.
     pub(crate) turns: Semaphore,
     pub(crate) shutdown: Shutdown,
@@ -278,7 +281,7 @@ fn too_slow() -> PortError {
 }
 
 /// Milliseconds since 1970. Only what people see as "as of" or "age" rests on it.
-fn now_ms() -> i64 {
+pub(crate) fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

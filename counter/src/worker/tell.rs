@@ -1,10 +1,12 @@
 //! What a heart has to tell, to metrics, logs and readers.
 
-use super::{Worker, now_ms};
+use super::{Shared, Worker, now_ms};
 use crate::metrics::Server;
 use crate::words::Told;
 use onlooker_event::CountKey;
 use onlooker_ports::{Archive, CountStore, LogWriter};
+use onlooker_stage::telemetry::Progress;
+use std::sync::PoisonError;
 use std::time::Duration;
 
 impl<C: CountStore, A: Archive, W: LogWriter> Worker<C, A, W> {
@@ -59,6 +61,38 @@ impl<C: CountStore, A: Archive, W: LogWriter> Worker<C, A, W> {
             }
         }
     }
+}
+
+impl<C, A, W> Shared<C, A, W> {
+    /// The partition is ours from now on.
+    pub(crate) fn began(&self, partition: i32) {
+        let mut all = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(partition, Progress::begin(0, now_ms()));
+        drop(all);
+        self.progressed(partition, |_| {});
+    }
+
+    /// Something is known about how far a partition is; one that is no longer ours is left out.
+    pub(crate) fn progressed(&self, partition: i32, learn: impl FnOnce(&mut Progress)) {
+        let mut all = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(progress) = all.get_mut(&partition) {
+            learn(progress);
+            self.metrics.applied_until.set(partition, seconds(progress.until_ms()));
+        }
+    }
+
+    /// Everything of the partition below this offset is in the archive.
+    pub(crate) fn durable_at(&self, partition: i32, offset: i64) {
+        let all = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(progress) = all.get(&partition) {
+            self.metrics.durable_until.set(partition, seconds(progress.until_ms_of(offset)));
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a gauge; milliseconds since 1970 stay below 2^53")]
+fn seconds(ms: i64) -> f64 {
+    ms as f64 / 1_000.0
 }
 
 /// Names a key in logs without telling it.

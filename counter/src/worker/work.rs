@@ -21,6 +21,8 @@ impl<C: CountStore, A: Archive, W: LogWriter> Worker<C, A, W> {
         self.backoff.reset();
         self.shared.problems.clear((self.partition, "server"));
         self.shared.metrics.applied.set(self.partition, offset_gauge(from));
+        let newest_ms = self.heart.as_of_ms();
+        self.shared.progressed(self.partition, |progress| progress.advance(from, newest_ms));
         loop {
             let now = Instant::now();
             if now >= self.next_wishes {
@@ -117,6 +119,7 @@ impl<C: CountStore, A: Archive, W: LogWriter> Worker<C, A, W> {
         #[expect(clippy::cast_precision_loss, reason = "a gauge")]
         metrics.known.set(self.partition, self.heart.known_keys() as f64);
         self.shared.earliest.lock().unwrap_or_else(PoisonError::into_inner).insert(self.partition, earliest);
+        self.shared.progressed(self.partition, |progress| progress.end_seen(end, asked_ms));
         if end <= from && earliest <= from {
             (self.as_of_ms, self.last_delivery) = (asked_ms, Instant::now());
         }

@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use crate::health::{Health, Report, Status};
 use crate::http::{self, HttpConfig, with_fallbacks};
 use crate::shutdown::Shutdown;
-use crate::telemetry::MetricsHandle;
+use crate::telemetry::{Described, Kind, MetricsHandle};
 
 /// What the listener shows.
 #[derive(Clone)]
@@ -77,8 +77,17 @@ fn probe(ok: bool, report: Report) -> Response {
     (status, [(CACHE_CONTROL, "no-store")], Json(report)).into_response()
 }
 
+const READY: (&str, &str) = ("onlooker_component_ready", "1 while the component does its work");
+const LIVE: (&str, &str) = ("onlooker_component_live", "0 when only a restart helps the component");
+
+pub(crate) fn described() -> Vec<Described> {
+    let labels = vec![("component", Vec::new())];
+    let gauge = |(name, help)| Described { name, kind: Kind::Gauge, labels: labels.clone(), help };
+    [READY, LIVE].map(gauge).to_vec()
+}
+
 fn render_health(page: &mut String, report: &Report) {
-    let mut gauge = |name: &str, help: &str, value: &dyn Fn(Status) -> bool| {
+    let mut gauge = |(name, help): (&str, &str), value: &dyn Fn(Status) -> bool| {
         // Writing to a string cannot fail.
         let _ = writeln!(page, "# HELP {name} {help}\n# TYPE {name} gauge");
         for component in &report.components {
@@ -87,12 +96,8 @@ fn render_health(page: &mut String, report: &Report) {
         }
         page.push('\n');
     };
-    gauge("onlooker_component_ready", "1 while the component does its work", &|status| {
-        status == Status::Ready
-    });
-    gauge("onlooker_component_live", "0 when only a restart helps the component", &|status| {
-        matches!(status, Status::Ready | Status::Unready)
-    });
+    gauge(READY, &|status| status == Status::Ready);
+    gauge(LIVE, &|status| matches!(status, Status::Ready | Status::Unready));
 }
 
 impl AdminState {

@@ -3,6 +3,8 @@
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster;
 pub(crate) mod embedded;
+#[cfg(all(test, feature = "cluster"))]
+mod metrics;
 #[cfg(feature = "cluster")]
 pub(crate) mod moving;
 

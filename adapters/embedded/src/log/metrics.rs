@@ -2,7 +2,7 @@
 
 use super::config::Kind;
 use onlooker_ports::Topic;
-use onlooker_stage::telemetry::{Counter, Family, Gauge, Histogram, PartitionGauge};
+use onlooker_stage::telemetry::{Counter, Described, Family, Gauge, Histogram, PartitionGauge};
 
 onlooker_stage::metrics! {
     /// Of the journals.
@@ -47,4 +47,9 @@ impl ReaderMetrics {
             Topic::Ignored | Topic::Dead => None,
         }
     }
+}
+
+/// What the embedded log measures, for the table of all metrics.
+pub fn described_metrics() -> Vec<Described> {
+    [JournalMetrics::described(), ReaderMetrics::described()].concat()
 }

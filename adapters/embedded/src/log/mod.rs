@@ -57,6 +57,7 @@ pub use config::{Durability, LogConfig};
 pub use error::OpenError;
 pub use groups::EmbeddedMembership;
 pub use history::EmbeddedHistory;
+pub use metrics::described_metrics;
 pub use open::{EmbeddedLog, OpenReport};
 pub use reader::EmbeddedReader;
 pub use recover::TornTail;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 
 use super::connection::End;
-use crate::telemetry::{Counter, Gauge, Histogram, series};
+use crate::telemetry::{Counter, Described, Gauge, Histogram, Kind, series};
 
 pub(super) struct HttpMetrics {
     pub(super) connections: Gauge,
@@ -36,40 +36,55 @@ const STATUSES: &[(u16, &str)] = &[
     (503, "503"),
 ];
 
+const CONNECTIONS: (&str, &str) = ("onlooker_http_connections", "Open connections");
+const ACCEPTED: (&str, &str) = ("onlooker_http_accepted_connections_total", "Accepted connections");
+const SHED: (&str, &str) = (
+    "onlooker_http_shed_connections_total",
+    "Connections asked to close because the limit of open ones was reached",
+);
+const PANICS: (&str, &str) = ("onlooker_http_panics_total", "Handlers that panicked, answered 500");
+const REQUESTS: (&str, &str) =
+    ("onlooker_http_request_seconds", "Time from a request's headers to its response's headers, in seconds");
+const RESPONSES: (&str, &str) = ("onlooker_http_responses_total", "Responses by status");
+const CUT: (&str, &str) = (
+    "onlooker_http_cut_connections_total",
+    "Connections closed on a client that was too slow, or at the end of the drain",
+);
+const CUT_REASONS: [&str; 4] = ["idle", "slow_request", "slow_reader", "drain"];
+const OTHER: &str = "other";
+
+pub(crate) fn described() -> Vec<Described> {
+    let made = |(name, help), kind, more: Option<(&'static str, Vec<&'static str>)>| Described {
+        name,
+        kind,
+        labels: [("server", Vec::new())].into_iter().chain(more).collect(),
+        help,
+    };
+    let statuses = STATUSES.iter().map(|(_, text)| *text).chain([OTHER]).collect();
+    vec![
+        made(CONNECTIONS, Kind::Gauge, None),
+        made(ACCEPTED, Kind::Counter, None),
+        made(SHED, Kind::Counter, None),
+        made(PANICS, Kind::Counter, None),
+        made(REQUESTS, Kind::Histogram, None),
+        made(RESPONSES, Kind::Counter, Some(("status", statuses))),
+        made(CUT, Kind::Counter, Some(("reason", CUT_REASONS.to_vec()))),
+    ]
+}
+
 impl HttpMetrics {
     pub(super) fn register(server: &'static str) -> Self {
         let by_server = &[("server", server)];
-        let response = |status| {
-            series(
-                "onlooker_http_responses_total",
-                "Responses by status",
-                &[("server", server), ("status", status)],
-            )
-        };
-        let cut = |reason| {
-            series(
-                "onlooker_http_cut_connections_total",
-                "Connections closed on a client that was too slow, or at the end of the drain",
-                &[("server", server), ("reason", reason)],
-            )
-        };
+        let response = |status| series(RESPONSES.0, RESPONSES.1, &[("server", server), ("status", status)]);
         Self {
-            connections: series("onlooker_http_connections", "Open connections", by_server),
-            accepted: series("onlooker_http_accepted_connections_total", "Accepted connections", by_server),
-            shed: series(
-                "onlooker_http_shed_connections_total",
-                "Connections asked to close because the limit of open ones was reached",
-                by_server,
-            ),
-            panics: series("onlooker_http_panics_total", "Handlers that panicked, answered 500", by_server),
-            requests: series(
-                "onlooker_http_request_seconds",
-                "Time from a request's headers to its response's headers, in seconds",
-                by_server,
-            ),
+            connections: series(CONNECTIONS.0, CONNECTIONS.1, by_server),
+            accepted: series(ACCEPTED.0, ACCEPTED.1, by_server),
+            shed: series(SHED.0, SHED.1, by_server),
+            panics: series(PANICS.0, PANICS.1, by_server),
+            requests: series(REQUESTS.0, REQUESTS.1, by_server),
             responses: STATUSES.iter().map(|(status, text)| (*status, response(text))).collect(),
-            other_responses: response("other"),
-            cut: [cut("idle"), cut("slow_request"), cut("slow_reader"), cut("drain")],
+            other_responses: response(OTHER),
+            cut: CUT_REASONS.map(|reason| series(CUT.0, CUT.1, &[("server", server), ("reason", reason)])),
         }
     }
 

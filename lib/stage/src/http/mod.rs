@@ -12,6 +12,7 @@ mod watch;
 
 use std::time::Duration;
 
+pub(crate) use metrics::described;
 pub use body::{read_body, read_body_with};
 pub use error::{ApiError, ErrorDetail, Fact, with_fallbacks};
 pub use server::{Drained, serve, serve_with};

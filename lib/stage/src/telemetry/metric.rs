@@ -7,8 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub use metrics::{Counter, Gauge, Histogram};
 use metrics::{Key, KeyName, Label, Level, Metadata, Recorder, SharedString, with_recorder};
 
+use super::described::{Described, Kind, Labels};
+
 /// Something that [`metrics!`](crate::metrics!) can register.
 pub trait Metric {
+    #[doc(hidden)]
+    const KIND: Kind;
+    #[doc(hidden)]
+    const LABELS: Labels = Labels::None;
     /// Describes and registers it with the current recorder under `name`.
     fn register(name: &'static str, help: &'static str) -> Self
     where
@@ -17,6 +23,8 @@ pub trait Metric {
 
 /// A metric that may carry labels.
 pub trait Series: Clone {
+    #[doc(hidden)]
+    const KIND: Kind;
     #[doc(hidden)]
     fn describe(recorder: &dyn Recorder, name: &'static str, help: &'static str);
     #[doc(hidden)]
@@ -30,6 +38,8 @@ static METADATA: Metadata<'static> = Metadata::new("onlooker", Level::INFO, None
 macro_rules! series {
     ($type:ident, $describe:ident, $register:ident) => {
         impl Series for $type {
+            const KIND: Kind = Kind::$type;
+
             fn describe(recorder: &dyn Recorder, name: &'static str, help: &'static str) {
                 recorder.$describe(KeyName::from(name), None, SharedString::from(help));
             }
@@ -42,6 +52,8 @@ macro_rules! series {
         }
 
         impl Metric for $type {
+            const KIND: Kind = Kind::$type;
+
             fn register(name: &'static str, help: &'static str) -> Self {
                 with_recorder(|recorder| {
                     Self::describe(recorder, name, help);
@@ -97,6 +109,18 @@ impl<L: Copy + PartialEq, M: Series> Family<L, M> {
         })
     }
 
+    /// What [`over`](Self::over) would register.
+    pub fn described(
+        name: &'static str,
+        help: &'static str,
+        key: &'static str,
+        values: &[L],
+        text: impl Fn(L) -> &'static str,
+    ) -> Described {
+        let values = values.iter().copied().map(text).collect();
+        Described { name, kind: M::KIND, labels: vec![(key, values)], help }
+    }
+
     /// The series of a value. A value that was left out at registration counts nowhere, and stops a
     /// debug build.
     pub fn get(&self, value: L) -> &M {
@@ -115,6 +139,9 @@ pub struct PartitionGauge {
 }
 
 impl Metric for PartitionGauge {
+    const KIND: Kind = Kind::Gauge;
+    const LABELS: Labels = Labels::Open("partition");
+
     fn register(name: &'static str, help: &'static str) -> Self {
         with_recorder(|recorder| Gauge::describe(recorder, name, help));
         Self { name, gauges: Arc::default() }
@@ -203,6 +230,17 @@ macro_rules! metrics {
                     ), )+
                 }
             }
+
+            /// Name, kind, labels and help of each, for the table of all metrics.
+            #[allow(dead_code, reason = "a struct of metrics need not stand in a table")]
+            $vis fn described() -> ::std::vec::Vec<$crate::telemetry::Described> {
+                ::std::vec![
+                    $( $crate::metrics!(
+                        @describe $type, $metric, ::core::concat!($($help),+).trim()
+                        $(, $key, $values, $text)?
+                    ), )+
+                ]
+            }
         }
     };
     (@register $type:ty, $metric:literal, $help:expr) => {
@@ -210,5 +248,11 @@ macro_rules! metrics {
     };
     (@register $type:ty, $metric:literal, $help:expr, $key:literal, $values:path, $text:expr) => {
         <$type>::over($metric, $help, $key, $values, $text)
+    };
+    (@describe $type:ty, $metric:literal, $help:expr) => {
+        $crate::telemetry::Described::plain::<$type>($metric, $help)
+    };
+    (@describe $type:ty, $metric:literal, $help:expr, $key:literal, $values:path, $text:expr) => {
+        <$type>::described($metric, $help, $key, $values, $text)
     };
 }

@@ -3,34 +3,57 @@
 use std::fmt::Write;
 use std::fs;
 
+use super::{Described, Kind};
+
 /// The kernel reports CPU time to user space in hundredths of a second, on every architecture that
 /// we build for.
 const TICKS_PER_SECOND: f64 = 100.0;
 
+const CPU: Described =
+    plain("process_cpu_seconds_total", Kind::Counter, "User and system CPU time, in seconds");
+const START: Described =
+    plain("process_start_time_seconds", Kind::Gauge, "When the process started, in seconds since 1970");
+const RESIDENT: Described = plain("process_resident_memory_bytes", Kind::Gauge, "Resident memory");
+const PEAK: Described = plain("process_resident_memory_peak_bytes", Kind::Gauge, "Highest resident memory");
+const OPEN_FDS: Described = plain("process_open_fds", Kind::Gauge, "Open file descriptors");
+const MAX_FDS: Described = plain("process_max_fds", Kind::Gauge, "Limit of open file descriptors");
+
+const fn plain(name: &'static str, kind: Kind, help: &'static str) -> Described {
+    Described { name, kind, labels: Vec::new(), help }
+}
+
+pub(super) fn described() -> Vec<Described> {
+    vec![CPU, START, RESIDENT, PEAK, OPEN_FDS, MAX_FDS]
+}
+
 /// Appends the process's metrics. A value that cannot be read is left out.
 pub(super) fn render(page: &mut String) {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let (stat, status, limits) =
+        (read("/proc/self/stat"), read("/proc/self/status"), read("/proc/self/limits"));
     let open_fds = fs::read_dir("/proc/self/fd").map(|entries| entries.count() as f64).ok();
     let metrics = [
-        ("process_cpu_seconds_total", "counter", "User and system CPU time, in seconds", cpu_seconds(&stat)),
-        ("process_resident_memory_bytes", "gauge", "Resident memory", status_bytes(&status, "VmRSS:")),
-        (
-            "process_resident_memory_peak_bytes",
-            "gauge",
-            "Highest resident memory",
-            status_bytes(&status, "VmHWM:"),
-        ),
-        ("process_open_fds", "gauge", "Open file descriptors", open_fds),
-        ("process_max_fds", "gauge", "Limit of open file descriptors", max_fds(&limits)),
+        (CPU, cpu_seconds(&stat)),
+        (START, start_seconds(&stat, &read("/proc/stat"))),
+        (RESIDENT, status_bytes(&status, "VmRSS:")),
+        (PEAK, status_bytes(&status, "VmHWM:")),
+        (OPEN_FDS, open_fds),
+        (MAX_FDS, max_fds(&limits)),
     ];
-    for (name, kind, help, value) in metrics {
+    for (Described { name, kind, help, .. }, value) in metrics {
         if let Some(value) = value {
+            let kind = kind.as_str();
             // Writing to a string cannot fail.
             let _ = writeln!(page, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n");
         }
     }
+}
+
+/// Field 22 of `stat`, in ticks since the machine started; when that was stands in the machine's own `stat`.
+fn start_seconds(stat: &str, machine: &str) -> Option<f64> {
+    let ticks: f64 = stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()?;
+    let booted: f64 = machine.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
+    Some(booted + ticks / TICKS_PER_SECOND)
 }
 
 /// Fields 14 and 15 of `stat`, counted from behind the command, which may hold spaces and brackets.
@@ -61,6 +84,7 @@ mod tests {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194304 9 0 0 0 250 50 0 0 20 0 4 0 99 1000 20";
         assert_eq!(cpu_seconds(stat), Some(3.0));
         assert_eq!(cpu_seconds("7 (cut off"), None);
+        assert_eq!(start_seconds(stat, "cpu 1 2\nbtime 5000\n"), Some(5000.99));
         assert_eq!(status_bytes("VmHWM:\t  12 kB\nVmRSS:\t   8 kB\n", "VmRSS:"), Some(8192.0));
         assert_eq!(
             max_fds("Max open files            1024                 4096                 files"),
@@ -76,7 +100,13 @@ mod tests {
     fn this_process_has_all_of_them() {
         let mut page = String::new();
         render(&mut page);
-        for name in ["cpu_seconds_total", "resident_memory_bytes", "resident_memory_peak_bytes", "open_fds"] {
+        for name in [
+            "cpu_seconds_total",
+            "resident_memory_bytes",
+            "resident_memory_peak_bytes",
+            "open_fds",
+            "start_time_seconds",
+        ] {
             assert!(page.contains(&format!("\nprocess_{name} ")), "{name} is missing in\n{page}");
         }
     }
