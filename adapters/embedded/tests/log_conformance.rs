@@ -4,8 +4,8 @@
 
 use onlooker_embedded::log::files::Disk;
 use onlooker_embedded::log::{
-    Durability, EmbeddedHistory, EmbeddedLog, EmbeddedMembership, EmbeddedReader, EmbeddedTransactor,
-    EmbeddedWriter, LogConfig,
+    Durability, EmbeddedHistory, EmbeddedLog, EmbeddedMembership, EmbeddedObserver, EmbeddedReader,
+    EmbeddedTransactor, EmbeddedWriter, LogConfig,
 };
 use onlooker_ports::Topic;
 use onlooker_ports::conformance::log::{self as suite, LogUnderTest};
@@ -22,6 +22,7 @@ impl LogUnderTest for LogInFolder {
     type Reader = EmbeddedReader<Disk>;
     type Transactor = EmbeddedTransactor<Disk>;
     type History = EmbeddedHistory<Disk>;
+    type Observer = EmbeddedObserver<Disk>;
 
     async fn writer(&self) -> Self::Writer {
         self.log.writer()
@@ -37,6 +38,10 @@ impl LogUnderTest for LogInFolder {
 
     async fn history(&self) -> Self::History {
         self.log.history()
+    }
+
+    async fn observer(&self) -> Self::Observer {
+        self.log.observer("filter", "counter")
     }
 
     async fn delete_before(&self, topic: Topic, partition: i32, offset: i64) {

@@ -12,6 +12,7 @@ use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::{Offset, TopicPartitionList};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -69,14 +70,14 @@ impl VerdictHistory for KafkaHistory {
 }
 
 /// Asks for offsets, transactions under way included.
-struct Scout {
+pub(crate) struct Scout {
     consumer: BaseConsumer<Watched>,
     topic: String,
     wait: Duration,
 }
 
 impl Scout {
-    fn new(config: &KafkaConfig, topic: &str) -> Result<Self, PortError> {
+    pub(crate) fn new(config: &KafkaConfig, topic: &str) -> Result<Self, PortError> {
         login::check(config)?;
         let watched = Watched(Health::new("history"));
         let consumer = BaseConsumer::from_config_and_context(&settings::fetcher(config, false), watched)
@@ -84,7 +85,7 @@ impl Scout {
         Ok(Self { consumer, topic: topic.to_owned(), wait: config.request_timeout() })
     }
 
-    fn partitions(&self) -> Result<std::ops::Range<i32>, PortError> {
+    pub(crate) fn partitions(&self) -> Result<Range<i32>, PortError> {
         let metadata = self.consumer.fetch_metadata(Some(&self.topic), self.wait);
         let metadata = metadata.map_err(|e| from_kafka(&e, format_args!("metadata of {}", self.topic)))?;
         let count = partition_count(&metadata, &self.topic)?;
@@ -92,17 +93,20 @@ impl Scout {
     }
 
     fn end(&self, partition: i32) -> Result<i64, PortError> {
+        self.bounds(partition).map(|(_, end)| end)
+    }
+
+    /// First offset and end, transactions under way included.
+    pub(crate) fn bounds(&self, partition: i32) -> Result<(i64, i64), PortError> {
         let bounds = self.consumer.fetch_watermarks(&self.topic, partition, self.wait);
-        let (_, end) =
-            bounds.map_err(|e| from_kafka(&e, format_args!("end of {} [{partition}]", self.topic)))?;
-        Ok(end)
+        bounds.map_err(|e| from_kafka(&e, format_args!("bounds of {} [{partition}]", self.topic)))
     }
 
     /// The first offset at `ms` or later, for each partition that has one.
     ///
     /// Asked of everything that was appended: a reader of committed records alone is told "none" where the only ones
     /// are in a transaction that is about to commit.
-    fn first_at(&self, partitions: &[i32], ms: i64) -> Result<BTreeMap<i32, i64>, PortError> {
+    pub(crate) fn first_at(&self, partitions: &[i32], ms: i64) -> Result<BTreeMap<i32, i64>, PortError> {
         let what = |e| from_kafka(&e, format_args!("offsets of {} at a time", self.topic));
         let mut times = TopicPartitionList::new();
         for partition in partitions {
@@ -135,17 +139,26 @@ fn read(
     // Time before 1970 is asked for when a slice begins there, which the broker would take for a special request.
     let first = scout.first_at(&partitions, from_ms.max(0))?;
     drop(scout);
+    // Nothing so young stood below the end where there is no start.
+    let range = |(partition, end): &(i32, i64)| Some((*partition, *first.get(partition)?..*end));
+    let ranges: Vec<(i32, Range<i64>)> = ends.iter().filter_map(range).collect();
+    read_ranges(config, topic, &ranges, batches)
+}
+
+/// Reads committed records of these ranges, until every position has passed its range's end. Blocks.
+pub(crate) fn read_ranges(
+    config: &KafkaConfig,
+    topic: &str,
+    ranges: &[(i32, Range<i64>)],
+    batches: &mpsc::Sender<Batch>,
+) -> Result<(), PortError> {
     let health = Health::new("history");
     let mut fetcher = Fetcher::open(config, topic, true, Arc::clone(&health))?;
     let mut open: BTreeMap<i32, (i64, BatchBuilder)> = BTreeMap::new();
-    for (partition, end) in ends {
-        match first.get(partition) {
-            Some(start) if start < end => {
-                fetcher.start(*partition, *start)?;
-                open.insert(*partition, (*end, BatchBuilder::new(*partition)));
-            }
-            // Nothing so young stood below the end.
-            _ => {}
+    for (partition, Range { start, end }) in ranges {
+        if start < end {
+            fetcher.start(*partition, *start)?;
+            open.insert(*partition, (*end, BatchBuilder::new(*partition)));
         }
     }
     let mut progress = Instant::now();

@@ -10,6 +10,7 @@ mod history;
 mod login;
 mod metrics;
 mod native;
+mod observer;
 mod reader;
 mod settings;
 mod transactor;
@@ -21,6 +22,7 @@ pub use config::{
 pub use history::KafkaHistory;
 pub use login::check_login;
 pub use metrics::described_metrics;
+pub use observer::KafkaObserver;
 pub use reader::{KafkaMembership, KafkaReader};
 pub use transactor::KafkaTransactor;
 pub use writer::KafkaWriter;

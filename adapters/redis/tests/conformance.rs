@@ -108,6 +108,14 @@ async fn counts_alone() {
 }
 
 #[tokio::test]
+async fn keys_are_seen_as_they_are() {
+    for bench in [Bench::alone(), Bench::cluster()] {
+        let test = Counts::new(bench);
+        counts::keys_are_seen_as_they_are(&test, &test.store, 0).await;
+    }
+}
+
+#[tokio::test]
 async fn counts_in_a_cluster() {
     counts::all(&Counts::new(Bench::cluster())).await;
 }

@@ -6,6 +6,7 @@ pub mod conformance;
 mod counts;
 mod dedup;
 mod log;
+mod observe;
 mod secret;
 
 pub use archive::{Archive, ArchiveCell, Archived};
@@ -18,6 +19,7 @@ pub use log::{
     Batch, BatchBuilder, CommitError, Committed, GroupEvent, GroupReader, LogWriter, OutgoingBatch,
     OutgoingRef, Position, RecordRef, SharedBatchBuilder, Topic, Transactor, VerdictHistory,
 };
+pub use observe::{Bounds, CountObserver, GroupState, GroupView, KeyView, LogObserver};
 pub use secret::Secret;
 
 /// Why a port could not do what was asked. The caller chooses: wait and try again, or stop.

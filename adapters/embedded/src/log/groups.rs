@@ -1,7 +1,7 @@
 //! Who reads what together, how far each group is, and which generation may commit.
 
 use super::format::{FORGOTTEN, Kept, LOG_START};
-use onlooker_ports::{Committed, Topic};
+use onlooker_ports::{Committed, GroupState, GroupView, Topic};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -198,6 +198,35 @@ impl Groups {
             None => !group.members.is_empty() && offset > 0,
         });
         found.map(|((_, name), _)| name.clone())
+    }
+
+    /// A group as seen from outside.
+    pub(crate) fn view(&self, topic: Topic, name: &str) -> GroupView {
+        let inner = self.inner();
+        let mut view = GroupView {
+            name: name.to_owned(),
+            state: GroupState::Unknown,
+            members: 0,
+            partitions: vec![(None, None); self.partitions as usize],
+        };
+        let Some(group) = inner.groups.get(&key(topic, name)) else { return view };
+        let settled = group
+            .members
+            .values()
+            .all(|member| member.told == member.target && member.told_generation == group.generation);
+        view.members = group.members.len();
+        view.state = match (group.members.is_empty(), settled) {
+            (true, _) => GroupState::Empty,
+            (false, true) => GroupState::Stable,
+            (false, false) => GroupState::Rebalancing,
+        };
+        for (partition, (committed, owner)) in (0..).zip(&mut view.partitions) {
+            let held = group.offsets.get(&partition);
+            *committed = held.map(|held| Committed { offset: held.offset, note: held.note.clone() });
+            let owning = group.members.iter().find(|(_, member)| member.told.contains(&partition));
+            *owner = owning.map(|(number, _)| format!("member {number}"));
+        }
+        view
     }
 
     /// The groups that have committed anything, with their topics.

@@ -9,6 +9,7 @@ use super::reader::port_error;
 use super::shared::Shared;
 use super::walk::{Hint, RunAt, shared};
 use onlooker_ports::{Batch, PortError, Topic, VerdictHistory};
+use std::ops::Range;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -40,9 +41,19 @@ impl<F: FileLayer> VerdictHistory for EmbeddedHistory<F> {
     ) -> Result<(), PortError> {
         let journal = Arc::clone(self.log.journal(Topic::Counted));
         let ends = ends.to_vec();
-        let outcome = tokio::task::spawn_blocking(move || read(&journal, from_ms, &ends, &sink)).await;
-        outcome.map_err(|error| failed(format!("reading ended early: {error}")))?
+        blocking(move || {
+            let ranges: Vec<_> = ends.iter().map(|(partition, end)| (*partition, 0..*end)).collect();
+            read(&journal, Topic::Counted, from_ms, &ranges, &mut |batch| sink.blocking_send(batch).is_ok())
+        })
+        .await
     }
+}
+
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, PortError> + Send + 'static,
+) -> Result<T, PortError> {
+    let outcome = tokio::task::spawn_blocking(work).await;
+    outcome.map_err(|error| failed(format!("reading ended early: {error}")))?
 }
 
 /// A partition that is not through yet.
@@ -53,13 +64,15 @@ struct Wanted {
     end: i64,
 }
 
-fn read<F: FileLayer>(
+/// Reads what was appended at `from_ms` or later of these ranges of a topic. `sink` says whether it takes any more.
+pub(super) fn read<F: FileLayer>(
     journal: &Journal<F>,
+    topic: Topic,
     from_ms: i64,
-    ends: &[(i32, i64)],
-    sink: &mpsc::Sender<Batch>,
+    ranges: &[(i32, Range<i64>)],
+    sink: &mut impl FnMut(Batch) -> bool,
 ) -> Result<(), PortError> {
-    let (wanted, places) = plan(journal, from_ms, ends);
+    let (wanted, places) = plan(journal, topic, from_ms, ranges);
     for place in places {
         let chunk =
             Chunk::read(&journal.files, journal.kind, journal.partitions, journal.folder, place.clone());
@@ -79,26 +92,41 @@ fn read<F: FileLayer>(
 }
 
 /// What is to be read: the partitions, and all chunks that can have their records.
-fn plan<F>(journal: &Journal<F>, from_ms: i64, ends: &[(i32, i64)]) -> (Vec<Wanted>, Vec<ChunkPlace>) {
+fn plan<F>(
+    journal: &Journal<F>,
+    topic: Topic,
+    from_ms: i64,
+    ranges: &[(i32, Range<i64>)],
+) -> (Vec<Wanted>, Vec<ChunkPlace>) {
     let state = journal.state();
     let mut wanted = Vec::new();
-    for (partition, end) in ends {
+    for (partition, range) in ranges {
         if let Some(number) = u32::try_from(*partition).ok().filter(|number| *number < journal.partitions) {
-            let slot = journal.kind.slot(Topic::Counted, number, journal.partitions);
-            let (start, end) = (state.slots[slot].start, (*end).min(state.slots[slot].end));
+            let slot = journal.kind.slot(topic, number, journal.partitions);
+            let (start, end) =
+                (state.slots[slot].start.max(range.start), range.end.min(state.slots[slot].end));
             wanted.push(Wanted { partition: *partition, slot, start, end });
         }
     }
+    wanted.retain(|wanted| wanted.start < wanted.end);
     let mut places = Vec::new();
     let first =
         state.segments.partition_point(|segment| segment.marks[0].before_ms < from_ms).saturating_sub(1);
-    for segment in state.segments.iter().skip(first) {
-        for (index, mark) in segment.marks.iter().enumerate().skip(segment.chunk_since(from_ms)) {
-            let place = ChunkPlace::of(segment, index);
-            let needed = wanted.iter().any(|wanted| mark.ends[wanted.slot] < wanted.end);
-            if needed && place.from < place.to {
-                places.push(place);
-            }
+    let mut chunks = state.segments.iter().skip(first).flat_map(|segment| {
+        let since = segment.chunk_since(from_ms);
+        segment.marks.iter().enumerate().skip(since).map(move |(index, mark)| (segment, index, mark))
+    });
+    let mut next = chunks.next();
+    while let Some((segment, index, mark)) = next {
+        next = chunks.next();
+        let after = next.map(|(_, _, mark)| mark);
+        let needed = wanted.iter().any(|wanted| {
+            let ended = after.is_some_and(|after| after.ends[wanted.slot] <= wanted.start);
+            mark.ends[wanted.slot] < wanted.end && !ended
+        });
+        let place = ChunkPlace::of(segment, index);
+        if needed && place.from < place.to {
+            places.push(place);
         }
     }
     (wanted, places)
@@ -109,7 +137,7 @@ fn send_all(
     chunk: &Chunk,
     wanted: &Wanted,
     from_ms: i64,
-    sink: &mpsc::Sender<Batch>,
+    sink: &mut impl FnMut(Batch) -> bool,
 ) -> Result<(), PortError> {
     let runs = chunk.runs_of(wanted.slot, wanted.start);
     // Append times rise along the file.
@@ -128,7 +156,9 @@ fn send_all(
         let batch = shared(wanted.partition, &chunk.bytes, at, next, room, &mut hint);
         let Some(after) = batch.next_offset() else { break };
         next = after;
-        sink.blocking_send(batch).map_err(|_| failed("nobody takes the records any more"))?;
+        if !sink(batch) {
+            return Err(failed("nobody takes the records any more"));
+        }
     }
     Ok(())
 }

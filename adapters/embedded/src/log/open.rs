@@ -11,6 +11,7 @@ use super::groups::Groups;
 use super::history::EmbeddedHistory;
 use super::journal::{Journal, State};
 use super::metrics::JournalMetrics;
+use super::observer::EmbeddedObserver;
 use super::reader::{EmbeddedReader, port_error};
 use super::recover::{Recovered, TornTail, recover};
 use super::shared::Shared;
@@ -193,6 +194,11 @@ impl<F: FileLayer> EmbeddedLog<F> {
     /// Looks back at what was counted.
     pub fn history(&self) -> EmbeddedHistory<F> {
         EmbeddedHistory::new(Arc::clone(&self.shared))
+    }
+
+    /// Looks at the log from outside. These groups work on `views` and on `views.counted`.
+    pub fn observer(&self, filter: &str, counter: &str) -> EmbeddedObserver<F> {
+        EmbeddedObserver::new(Arc::clone(&self.shared), filter, counter)
     }
 
     /// Each partition's first offset and its end, as readers see them.

@@ -5,9 +5,11 @@ use crate::config::KafkaConfig;
 use crate::error::from_kafka;
 use crate::health::{Health, Watched};
 use crate::login;
+use crate::native::{self, group::Described};
 use crate::reader::{list_of, partition_count};
 use crate::settings;
-use onlooker_ports::{PortError, Position, Topic};
+use onlooker_ports::{Committed, PortError, Position, Topic};
+use rdkafka::admin::AdminClient;
 use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::{Offset, TopicPartitionList};
@@ -98,6 +100,31 @@ pub async fn group_positions(
     .await
 }
 
+/// What a group has committed, with its notes, by partition.
+pub(crate) async fn group_notes(
+    config: &KafkaConfig,
+    topic: Topic,
+    group: &str,
+) -> Result<Vec<(i32, Option<Committed>)>, PortError> {
+    let name = config.topics.get(topic).to_owned();
+    let (config, group) = (config.clone(), group.to_owned());
+    blocking(move || {
+        let member = Observer::new(&config, &group)?;
+        patiently(member.wait, || member.notes(&name))
+    })
+    .await
+}
+
+/// Who is in a group, and who has which partition of the topic. Blocks.
+pub(crate) fn describe(config: &KafkaConfig, group: &str, topic: &str) -> Result<Described, PortError> {
+    let watched = Watched(Health::new("admin"));
+    let client: AdminClient<Watched> =
+        AdminClient::from_config_and_context(&settings::admin(config), watched)
+            .map_err(|error| from_kafka(&error, "making an admin client"))?;
+    let wait = config.request_timeout();
+    patiently(wait, || native::group::describe(client.inner(), group, topic, wait))
+}
+
 /// A client with a group's name that never joins it.
 struct Observer {
     consumer: BaseConsumer<Watched>,
@@ -114,6 +141,11 @@ impl Observer {
     }
 
     fn committed(&self, topic: &str) -> Result<Vec<(i32, Option<i64>)>, PortError> {
+        let offset = |(partition, held): (i32, Option<Committed>)| (partition, held.map(|held| held.offset));
+        Ok(self.notes(topic)?.into_iter().map(offset).collect())
+    }
+
+    fn notes(&self, topic: &str) -> Result<Vec<(i32, Option<Committed>)>, PortError> {
         let what = |error| from_kafka(&error, format_args!("committed offsets of {topic}"));
         let metadata = self.consumer.fetch_metadata(Some(topic), self.wait).map_err(what)?;
         let partitions = i32::try_from(partition_count(&metadata, topic)?).unwrap_or(i32::MAX);
@@ -126,7 +158,7 @@ impl Observer {
         for element in list.elements() {
             element.error().map_err(what)?;
             let offset = match element.offset() {
-                Offset::Offset(offset) => Some(offset),
+                Offset::Offset(offset) => Some(Committed { offset, note: element.metadata().to_owned() }),
                 _ => None,
             };
             committed.push((element.partition(), offset));

@@ -3,6 +3,7 @@
 mod groups;
 
 pub use groups::{GroupPosition, commit_start, group_positions};
+pub(crate) use groups::{describe, group_notes};
 
 use crate::config::KafkaConfig;
 use crate::error::{failed, from_code, from_kafka, misconfigured};
@@ -245,7 +246,7 @@ fn is_setting(name: &str) -> bool {
     name != "partitions" && name != "replication.factor"
 }
 
-async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, PortError> + Send + 'static,
 ) -> Result<T, PortError> {
     let outcome = tokio::task::spawn_blocking(work).await;

@@ -1,4 +1,4 @@
-//! Two questions to the cluster that the wrapper lacks.
+//! Questions to the cluster that the wrapper lacks.
 
 use super::{code_of, millis};
 use crate::error::{failed, from_code, unavailable};
@@ -12,7 +12,7 @@ use std::slice;
 use std::time::Duration;
 
 /// Frees a C object when it goes out of scope.
-struct Owned<T>(NonNull<T>, unsafe extern "C" fn(*mut T));
+pub(super) struct Owned<T>(NonNull<T>, unsafe extern "C" fn(*mut T));
 
 impl<T> Owned<T> {
     fn new(object: *mut T, destroy: unsafe extern "C" fn(*mut T)) -> Result<Self, PortError> {
@@ -21,7 +21,7 @@ impl<T> Owned<T> {
             .ok_or_else(|| failed("librdkafka gave nothing"))
     }
 
-    fn ptr(&self) -> *mut T {
+    pub(super) fn ptr(&self) -> *mut T {
         self.0.as_ptr()
     }
 }
@@ -37,7 +37,7 @@ type Options = Owned<sys::rd_kafka_AdminOptions_t>;
 type Queue = Owned<sys::rd_kafka_queue_t>;
 type Event = Owned<sys::rd_kafka_event_t>;
 
-fn options<C: ClientContext>(
+pub(super) fn options<C: ClientContext>(
     client: &Client<C>,
     of: sys::rd_kafka_admin_op_t,
     wait: Duration,
@@ -51,13 +51,13 @@ fn options<C: ClientContext>(
     }
 }
 
-fn queue<C: ClientContext>(client: &Client<C>) -> Result<Queue, PortError> {
+pub(super) fn queue<C: ClientContext>(client: &Client<C>) -> Result<Queue, PortError> {
     // SAFETY: the client lives.
     Owned::new(unsafe { sys::rd_kafka_queue_new(client.native_ptr()) }, sys::rd_kafka_queue_destroy)
 }
 
 /// Waits for the answer; an error of the request as a whole becomes one.
-fn answer(queue: &Queue, wait: Duration, what: &str) -> Result<Event, PortError> {
+pub(super) fn answer(queue: &Queue, wait: Duration, what: &str) -> Result<Event, PortError> {
     // SAFETY: the queue lives; the event is ours.
     let event = unsafe { sys::rd_kafka_queue_poll(queue.ptr(), millis(wait)) };
     let event = NonNull::new(event).ok_or_else(|| unavailable(format_args!("{what}: no answer")))?;
@@ -72,7 +72,7 @@ fn answer(queue: &Queue, wait: Duration, what: &str) -> Result<Event, PortError>
     Ok(event)
 }
 
-fn text_of(text: *const c_char) -> String {
+pub(super) fn text_of(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();
     }
@@ -80,7 +80,7 @@ fn text_of(text: *const c_char) -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-fn c_text(text: &str) -> Result<CString, PortError> {
+pub(super) fn c_text(text: &str) -> Result<CString, PortError> {
     CString::new(text).map_err(|_| failed("a name has a NUL"))
 }
 
@@ -180,7 +180,7 @@ pub(crate) fn alter<C: ClientContext>(
 
 /// # Safety
 /// `start` points to `count` values, or `count` is 0.
-unsafe fn slice_of<'a, T>(start: *const T, count: usize) -> &'a [T] {
+pub(super) unsafe fn slice_of<'a, T>(start: *const T, count: usize) -> &'a [T] {
     if count == 0 {
         return &[];
     }

@@ -4,6 +4,7 @@
 
 pub(crate) mod admin;
 mod fetch;
+pub(crate) mod group;
 mod produce;
 mod transaction;
 

@@ -4,7 +4,8 @@
 
 use onlooker_kafka::admin::{WantedTopic, apply_topics};
 use onlooker_kafka::{
-    KafkaConfig, KafkaHistory, KafkaMembership, KafkaReader, KafkaTransactor, KafkaWriter, TopicNames,
+    KafkaConfig, KafkaHistory, KafkaMembership, KafkaObserver, KafkaReader, KafkaTransactor, KafkaWriter,
+    TopicNames,
 };
 use onlooker_ports::conformance::log::LogUnderTest;
 use onlooker_ports::{GroupEvent, GroupReader, Topic};
@@ -70,6 +71,7 @@ impl LogUnderTest for KafkaLog {
     type Reader = KafkaReader;
     type Transactor = KafkaTransactor;
     type History = KafkaHistory;
+    type Observer = KafkaObserver;
 
     async fn writer(&self) -> KafkaWriter {
         KafkaWriter::open(&self.config).unwrap()
@@ -85,6 +87,12 @@ impl LogUnderTest for KafkaLog {
 
     async fn history(&self) -> KafkaHistory {
         KafkaHistory::new(&self.config)
+    }
+
+    async fn observer(&self) -> KafkaObserver {
+        let mut config = self.config.clone();
+        config.groups.filter = self.group("filter");
+        KafkaObserver::new(&config)
     }
 
     async fn delete_before(&self, topic: Topic, partition: i32, offset: i64) {

@@ -4,6 +4,7 @@ mod apply;
 mod flush;
 mod lookup;
 pub(crate) mod number;
+mod observe;
 mod wishes;
 
 pub(crate) use lookup::{ask_fields, read_number};

@@ -7,6 +7,7 @@
 mod apply;
 mod flush;
 mod loss;
+mod observe;
 mod random;
 mod read;
 
@@ -20,6 +21,7 @@ pub use flush::{
     only_what_is_unchanged_is_settled, rounds_are_claimed_for_a_while, what_is_raised_is_dirty,
 };
 pub use loss::{a_loss_is_noticed_by_an_idle_batch, foreign_hands_are_noticed};
+pub use observe::keys_are_seen_as_they_are;
 pub use random::random_steps_agree_with_a_model;
 pub use read::{answers_keep_order_and_kind, states_tell_when_counts_are_whole, wishes_are_taken_once};
 

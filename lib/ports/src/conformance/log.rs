@@ -1,4 +1,4 @@
-//! What every log keeps: `LogWriter`, `GroupReader`, `Transactor` and `VerdictHistory` of one implementation together.
+//! What every log keeps: `LogWriter`, `GroupReader`, `Transactor`, `VerdictHistory` and `LogObserver` of one implementation together.
 //!
 //! The functions panic where a promise is broken. Each takes a log of its own, empty, whose topics have as many
 //! partitions as its documentation says.
@@ -6,6 +6,7 @@
 mod append;
 mod group;
 mod history;
+mod observe;
 mod transact;
 
 pub use append::{
@@ -17,13 +18,15 @@ pub use group::{
     positions_are_kept_with_notes, starts_and_stops_leave_nothing_stale, the_end_is_told,
 };
 pub use history::{history_is_read_from_a_time_to_the_ends, history_of_nothing_is_nothing};
+pub use observe::{any_range_of_any_topic_is_read, groups_are_seen_from_outside};
 pub use transact::{
     a_former_owner_cannot_commit, outputs_and_positions_are_one, the_end_lies_behind_markers,
     transactions_follow_each_other,
 };
 
 use crate::{
-    GroupEvent, GroupReader, LogWriter, OutgoingBatch, PortError, Topic, Transactor, VerdictHistory,
+    GroupEvent, GroupReader, LogObserver, LogWriter, OutgoingBatch, PortError, Topic, Transactor,
+    VerdictHistory,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -46,6 +49,8 @@ pub trait LogUnderTest: Sync {
     type Transactor: Transactor<Membership = Self::Membership>;
     /// Looks back.
     type History: VerdictHistory;
+    /// Looks from outside.
+    type Observer: LogObserver;
 
     /// A new writer.
     fn writer(&self) -> impl Future<Output = Self::Writer> + Send;
@@ -53,6 +58,8 @@ pub trait LogUnderTest: Sync {
     fn reader(&self, topic: Topic, group: &str) -> impl Future<Output = Self::Reader> + Send;
     /// A new transactor, for positions of this topic.
     fn transactor(&self, inputs: Topic) -> impl Future<Output = Self::Transactor> + Send;
+    /// A new look from outside; `filter` is the group that works on `views`.
+    fn observer(&self) -> impl Future<Output = Self::Observer> + Send;
     /// A new look back.
     fn history(&self) -> impl Future<Output = Self::History> + Send;
     /// Lets retention remove all records below the offset.
@@ -91,6 +98,7 @@ pub async fn all<L: LogUnderTest>(fresh: impl AsyncFn(u32) -> L) {
         history_is_read_from_a_time_to_the_ends on 3,
         history_of_nothing_is_nothing on 2
     );
+    at_once!(any_range_of_any_topic_is_read on 3, groups_are_seen_from_outside on 2);
 }
 
 /// A record as text: offset, append time, key, value.
@@ -251,6 +259,18 @@ async fn sole_room<L: LogUnderTest>(
     room.until_assigned(partitions).await;
     room.start_all().await;
     room
+}
+
+/// What comes to be there within some time.
+async fn soon<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(begun.elapsed() < SOON, "waited in vain for {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 fn up<T>(outcome: Result<T, PortError>) -> T {

@@ -5,7 +5,9 @@ use super::form::Form;
 use super::key::split;
 use super::{MemoryCounts, lock};
 use onlooker_event::CountKey;
-use onlooker_ports::{CountLookup, Held, PartitionState, PortError, ReadCount, SketchValue};
+use onlooker_ports::{
+    CountLookup, CountObserver, Held, KeyView, PartitionState, PortError, ReadCount, SketchValue,
+};
 use std::time::Instant;
 
 /// Keys that readers get before the counter may have the partition: counting a large sketch anew takes 7 µs.
@@ -97,6 +99,33 @@ impl MemoryCounts {
             }
         }
         out
+    }
+}
+
+impl CountObserver for MemoryCounts {
+    async fn observe(
+        &self,
+        partition: i32,
+        keys: &[CountKey],
+    ) -> Result<(Option<i64>, Vec<KeyView>), PortError> {
+        let partition = self.partition(partition)?;
+        let mut views = Vec::with_capacity(keys.len());
+        for key in keys {
+            let (scope, name) = split(key);
+            let slot = partition.slot(self.hash(name), scope, name);
+            views.push(slot.map_or_else(KeyView::default, |slot| KeyView {
+                number: slot.number(),
+                number_dirty: slot.number_is_dirty(),
+                sketch: match &slot.form {
+                    Form::Absent => None,
+                    // Of bytes that are no sketch nothing was kept.
+                    form => Some(form.to_redis().unwrap_or_default().into()),
+                },
+                sketch_dirty: slot.mark(),
+                ttl: None,
+            }));
+        }
+        Ok((partition.applied(), views))
     }
 }
 

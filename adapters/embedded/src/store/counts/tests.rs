@@ -60,6 +60,12 @@ async fn it_keeps_the_promises_of_a_count_store() {
     counts::all(&Test(MemoryCounts::new(counts::PARTITIONS, usize::MAX))).await;
 }
 
+#[tokio::test]
+async fn keys_are_seen_as_they_are() {
+    let test = Test(MemoryCounts::new(counts::PARTITIONS, usize::MAX));
+    counts::keys_are_seen_as_they_are(&test, &test.0, 0).await;
+}
+
 /// What is tracked is what is there.
 fn audit(store: &MemoryCounts) {
     let mut all = 0;
