@@ -19,7 +19,9 @@ use crate::services::daemon::{self, Services};
 const CONFIG: &str = "compose/local.toml";
 const LOG: &str = "onlooker/tests/data/blog_access.log.gz";
 const TOKEN: &str = "demo-token-not-secret";
-const ROLES: [&str; 5] = ["collector", "filter", "counter", "flusher", "counts-api"];
+/// The rooms, each with the port of its admin listener: where compose/prometheus/targets.yaml has it.
+const ROLES: [(&str, u16); 5] =
+    [("collector", 28080), ("filter", 28081), ("counter", 28082), ("flusher", 28083), ("counts-api", 28084)];
 /// Its most viewed pages, by the log's own truth.
 const PAGES: [&str; 5] = ["/favicon.ico", "/style2.css", "/", "/reset.css", "/images/jordan-80.png"];
 const START: Duration = Duration::from_secs(60);
@@ -45,7 +47,7 @@ pub(crate) fn run(demo: &Demo) -> Result<()> {
     command(&onlooker, &["schema", "apply"])?;
     let folder = daemon::root().join("demo");
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    let roles = ROLES.map(|role| start(&onlooker, &folder, role));
+    let roles = ROLES.map(|(role, port)| start(&onlooker, &folder, role, port));
     let mut roles = roles.into_iter().collect::<Result<Vec<_>>>()?;
     for (process, admin) in &mut roles {
         process.wait_ready(START, || is_ready(*admin))?;
@@ -63,6 +65,8 @@ pub(crate) fn run(demo: &Demo) -> Result<()> {
     println!("Logs: {}. Try, in another terminal:\n", folder.display());
     println!("  curl -d '{{\"site\":\"demo\",\"item\":\"hello\"}}' http://127.0.0.1:8080/v1/views");
     println!("  curl 'http://127.0.0.1:8081/v1/counts?site=demo&item=hello'\n");
+    println!("Their metrics: docker compose -f compose/compose.yaml up prometheus grafana, then");
+    println!("  http://127.0.0.1:23000/d/onlooker\n");
     println!("Ctrl-C ends the rooms; `cargo x services down` then stops the servers.");
     // The rooms end with this process, whichever way it ends.
     loop {
@@ -70,8 +74,9 @@ pub(crate) fn run(demo: &Demo) -> Result<()> {
     }
 }
 
-fn start(onlooker: &Path, folder: &Path, role: &str) -> Result<(Process, SocketAddr)> {
-    let admin = SocketAddr::from(([127, 0, 0, 1], ports::free_port()?));
+fn start(onlooker: &Path, folder: &Path, role: &str, port: u16) -> Result<(Process, SocketAddr)> {
+    let port = if ports::is_free(port) { port } else { ports::free_port()? };
+    let admin = SocketAddr::from(([127, 0, 0, 1], port));
     let config = workspace().join(CONFIG);
     let args = [
         role.into(),

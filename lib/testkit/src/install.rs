@@ -23,6 +23,10 @@ pub const REDIS_SERVER: Tool = Tool { executable: "redis-server", package: "redi
 pub const REDIS_CLI: Tool = Tool { executable: "redis-cli", package: "redis-tools" };
 /// Makes certificates.
 pub const OPENSSL: Tool = Tool { executable: "openssl", package: "openssl" };
+/// Scrapes metrics.
+pub const PROMETHEUS: Tool = Tool { executable: "prometheus", package: "prometheus" };
+/// Checks and tests Prometheus's rules.
+pub const PROMTOOL: Tool = Tool { executable: "promtool", package: "prometheus" };
 /// Fetches the servers' Java archives.
 pub const MAVEN: Tool = Tool { executable: "mvn", package: "maven" };
 /// Runs the Java servers; 17 or newer.
@@ -81,7 +85,7 @@ pub fn for_builds() -> Result<()> {
 /// # Errors
 /// Something is missing and cannot be installed or fetched.
 pub fn for_servers() -> Result<()> {
-    ensure(&[REDIS_SERVER, REDIS_CLI, OPENSSL])?;
+    ensure(&[REDIS_SERVER, REDIS_CLI, OPENSSL, PROMETHEUS, PROMTOOL])?;
     crate::kafka_config::library()?;
     crate::cassandra_config::library()?;
     Ok(())

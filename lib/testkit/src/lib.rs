@@ -12,6 +12,7 @@ mod kafka_config;
 mod managed;
 pub mod ports;
 pub mod process;
+pub mod prometheus;
 pub mod redis;
 mod redis_cluster;
 pub mod shared;

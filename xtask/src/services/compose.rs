@@ -20,6 +20,46 @@ name: onlooker
 services:
 ";
 
+/// Those who watch are on the host's network, for that is where the rooms are; both listen on loopback alone.
+const WATCHERS: &str = r#"  # the rooms' metrics and alarms: http://127.0.0.1:29090
+  prometheus:
+    image: prom/prometheus:v2.53.4
+    network_mode: host
+    command:
+      - --config.file=/etc/prometheus/prometheus.yaml
+      - --storage.tsdb.path=/prometheus
+      - --web.listen-address=127.0.0.1:29090
+    volumes: ["./prometheus:/etc/prometheus:ro", "prometheus:/prometheus"]
+    healthcheck:
+      test: ["CMD", "wget", "-q", "-O", "-", "http://127.0.0.1:29090/-/ready"]
+      interval: 10s
+      timeout: 10s
+      retries: 30
+      start_period: 60s
+    restart: unless-stopped
+
+  # the dashboard, without a login: http://127.0.0.1:23000/d/onlooker
+  grafana:
+    image: grafana/grafana:11.6.1
+    network_mode: host
+    environment:
+      GF_SERVER_HTTP_ADDR: "127.0.0.1"
+      GF_SERVER_HTTP_PORT: "23000"
+      GF_AUTH_ANONYMOUS_ENABLED: "true"
+      GF_AUTH_DISABLE_LOGIN_FORM: "true"
+      GF_ANALYTICS_REPORTING_ENABLED: "false"
+      GF_ANALYTICS_CHECK_FOR_UPDATES: "false"
+    volumes: ["./grafana/provisioning:/etc/grafana/provisioning:ro", "./grafana/dashboards:/etc/grafana/dashboards:ro"]
+    healthcheck:
+      test: ["CMD", "wget", "-q", "-O", "-", "http://127.0.0.1:23000/api/health"]
+      interval: 10s
+      timeout: 10s
+      retries: 30
+      start_period: 60s
+    restart: unless-stopped
+
+"#;
+
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct Compose {
@@ -54,7 +94,7 @@ fn path() -> PathBuf {
 
 fn text(services: &[Service]) -> String {
     let mut out = HEAD.to_owned();
-    let mut volumes = String::new();
+    let mut volumes = "  prometheus:\n".to_owned();
     for service in services {
         let (name, port) = (service.name, service.port);
         let container = container(&service.kind, port);
@@ -69,6 +109,7 @@ fn text(services: &[Service]) -> String {
         out += "      interval: 10s\n      timeout: 10s\n      retries: 30\n      start_period: 60s\n";
         out += "    restart: unless-stopped\n\n";
     }
+    out += WATCHERS;
     out + "volumes:\n" + &volumes
 }
 
@@ -185,11 +226,15 @@ mod tests {
     fn every_service_has_a_pinned_image_a_health_check_and_a_loopback_port() {
         let services = list();
         let text = text(&services);
-        assert_eq!(text.matches("healthcheck:").count(), services.len());
+        let watchers = text.matches("network_mode: host").count();
+        assert_eq!(watchers, 2);
+        assert_eq!(text.matches("healthcheck:").count(), services.len() + watchers);
         assert_eq!(text.matches("ports: [\"127.0.0.1:").count(), services.len());
-        for service in &services {
-            let (_, tag) = service.image.split_once(':').expect("a tag");
-            assert_eq!(tag.split('.').count(), 3, "{} is not pinned to a patch release", service.image);
+        let images: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("    image: ")).collect();
+        assert_eq!(images.len(), services.len() + watchers);
+        for image in images {
+            let (_, tag) = image.split_once(':').expect("a tag");
+            assert_eq!(tag.split('.').count(), 3, "{image} is not pinned to a patch release");
         }
     }
 }
