@@ -1,7 +1,7 @@
 //! What is a call of cargo with the right arguments.
 
 use std::env;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::available_parallelism;
 
@@ -102,12 +102,16 @@ pub(crate) fn bench(bench: &Bench) -> Result<()> {
     // Together, so that what is measured is what stands in the tree, and librdkafka is built once.
     let packages = ["--package", "onlooker", "--package", "onlooker-bench"];
     cargo(&[&["build", "--release", "--features", FEATURES], &packages[..]].concat())?;
-    // This program lies in target/debug.
-    let target = env::current_exe()?;
-    let target = target.ancestors().nth(2).context("this program lies in no target folder")?;
-    let mut command = Command::new(target.join("release/onlooker-bench"));
+    let mut command = Command::new(target_folder()?.join("release/onlooker-bench"));
     command.args(&bench.arguments);
     run(command)
+}
+
+/// Where cargo puts what it builds, which need not be the workspace's `target`: this program lies in its `debug`.
+pub(crate) fn target_folder() -> Result<PathBuf> {
+    let program = env::current_exe().context("cannot find this program")?;
+    let folder = program.ancestors().nth(2).context("this program lies in no target folder")?;
+    Ok(folder.to_owned())
 }
 
 pub(crate) fn cargo(arguments: &[&str]) -> Result<()> {

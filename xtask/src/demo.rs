@@ -13,7 +13,7 @@ use onlooker_testkit::java::workspace;
 use onlooker_testkit::process::{Process, Program};
 use onlooker_testkit::{install, ports, wait_until};
 
-use crate::commands::{FEATURES, cargo};
+use crate::commands::{FEATURES, cargo, target_folder};
 use crate::services::daemon::{self, Services};
 
 const CONFIG: &str = "compose/local.toml";
@@ -41,8 +41,7 @@ pub(crate) fn run(demo: &Demo) -> Result<()> {
     let profile: &[&str] = if demo.debug { &[] } else { &["--release"] };
     cargo(&[&["build", "--package", "onlooker", "--features", FEATURES], profile].concat())?;
     daemon::run(&Services::Up(daemon::Ports::default()))?;
-    let onlooker =
-        workspace().join(if demo.debug { "target/debug/onlooker" } else { "target/release/onlooker" });
+    let onlooker = target_folder()?.join(if demo.debug { "debug/onlooker" } else { "release/onlooker" });
     command(&onlooker, &["topics", "apply"])?;
     command(&onlooker, &["schema", "apply"])?;
     let folder = daemon::root().join("demo");
