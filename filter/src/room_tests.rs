@@ -315,6 +315,29 @@ async fn an_offset_that_was_moved_back_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_offset_that_was_moved_forward_by_hand_is_refused() {
+    let servers = Servers::new(1, 1);
+    let append = |n| servers.append(0, 100_000, &bytes(&view(n, "a", 100)));
+    (0..10).for_each(append);
+    let room = start(&servers, config());
+    until("the end", || judged(&servers)).await;
+    room.stop().await.unwrap();
+    let own = servers.state().committed[&0].clone();
+    (10..20).for_each(append);
+    // As Kafka's command line commits: without a note.
+    servers.state().committed.insert(0, Committed { offset: 15, note: String::new() });
+    let room = start(&servers, config());
+    until("the refusal", || room.reasons().iter().any(|r| r.starts_with("partition 0"))).await;
+    assert!(room.reasons().concat().contains("15 was not committed by a filter"), "{:?}", room.reasons());
+    room.stop().await.unwrap();
+    servers.state().committed.insert(0, own);
+    let room = start(&servers, config());
+    until("the end", || judged(&servers)).await;
+    room.stop().await.unwrap();
+    assert_eq!(verdicts(&servers).len(), 20);
+}
+
+#[tokio::test(start_paused = true)]
 async fn another_slice_length_is_refused_until_the_store_is_flushed() {
     let servers = Servers::new(1, 1);
     for (viewer, s) in [(1, 100), (2, 110), (1, 150), (3, 155)] {

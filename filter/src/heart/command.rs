@@ -146,9 +146,22 @@ pub enum Refusal {
     /// The group's offset was moved back.
     #[error(
         "the dedup store stands at {memory}, beyond the committed offset {committed}: the group's offset was moved \
-         back, and judging again would count views twice; set it to {memory}"
+         back, and judging again would count views twice; delete the group's offsets, and `onlooker topics apply \
+         --start-groups` finds out where views were judged up to"
     )]
     MemoryAhead {
+        /// Where the store stands.
+        memory: i64,
+        /// The committed offset.
+        committed: i64,
+    },
+    /// The group's offset was moved forward.
+    #[error(
+        "the committed offset {committed} was not committed by a filter, and the dedup store stands at {memory}: views \
+         between the two might never be judged; delete the group's offsets, and `onlooker topics apply --start-groups` \
+         finds out where views were judged up to"
+    )]
+    MovedForward {
         /// Where the store stands.
         memory: i64,
         /// The committed offset.

@@ -191,6 +191,11 @@ impl Partition {
                 let (memory, committed) = (memory.offset, offset);
                 Synced::Refuse(Refusal::MemoryAhead { memory, committed })
             }
+            // Bringing the store up to it would give the views on the way no verdict, in the belief that they have one.
+            Some(memory) if memory.offset < offset && note.is_none() => {
+                let (memory, committed) = (memory.offset, offset);
+                Synced::Refuse(Refusal::MovedForward { memory, committed })
+            }
             // Slices are counted in units of their length: the store's would mean something else now.
             Some(_) if note.is_some_and(|note| note.slice_s != configured) => {
                 let noted = note.map_or(0, |note| note.slice_s);
