@@ -1,6 +1,7 @@
 //! The filter's memory: claims as fields of one hash per partition and slice.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use onlooker_event::Digest128;
@@ -11,7 +12,7 @@ use redis::{Cmd, Pipeline, Value};
 
 use crate::client::Client;
 use crate::keys::{Layout, Names, Namespace};
-use crate::layout::check_layout;
+use crate::layout::{TopicId, check_layout};
 use crate::pack::Packer;
 use crate::reply::Reader;
 use crate::script::Script;
@@ -21,7 +22,10 @@ static STAGE: Script = Script::new(include_str!("lua/stage.lua"));
 static INSTALL: Script = Script::new(include_str!("lua/install.lua"));
 
 /// Name of the layout key of the filter's memory.
-pub(crate) const LAYOUT: &str = "flayout";
+const LAYOUT: &str = "flayout";
+
+/// Name of the key with the topic's id.
+const TOPIC: &str = "ftopic";
 
 /// How long staged parts stay without a new one: a rebuild that died leaves nothing behind.
 const STAGED_FOR: Duration = Duration::from_secs(600);
@@ -30,14 +34,29 @@ const STAGED_FOR: Duration = Duration::from_secs(600);
 #[derive(Debug, Clone)]
 pub struct RedisDedup {
     pub(crate) client: Client,
-    pub(crate) names: std::sync::Arc<Namespace>,
+    pub(crate) names: Arc<Namespace>,
+    topic: Arc<TopicId>,
 }
 
 impl RedisDedup {
     /// `layout` is that of the topic `views`. Nothing is sent yet.
     pub fn new(client: Client, layout: Layout) -> Self {
         let names = Namespace::new(client.prefix(), layout).into();
-        Self { client, names }
+        Self { client, names, topic: Arc::default() }
+    }
+
+    /// Says which topic `views` is. From here on, a memory of any other topic is refused, whenever it is looked at anew.
+    ///
+    /// # Errors
+    /// `Misconfigured` if this store was told of another topic before: it was made anew meanwhile.
+    pub fn belongs_to(&self, topic_id: &str) -> Result<(), PortError> {
+        self.topic.set(self.client.server(), topic_id)
+    }
+
+    /// Whether what stands there is a function of our log.
+    pub(crate) async fn check_log(&self) -> Result<(), PortError> {
+        check_layout(&self.client, LAYOUT, self.names.layout()).await?;
+        self.topic.check(&self.client, TOPIC).await
     }
 
     fn partition(&self, partition: i32) -> Result<Names<'_>, PortError> {
@@ -92,7 +111,7 @@ fn pack(claims: &[Claim]) -> Vec<u8> {
 impl DedupStore for RedisDedup {
     async fn applied(&self, partition: i32) -> Result<Option<Applied>, PortError> {
         let names = self.partition(partition)?;
-        check_layout(&self.client, LAYOUT, self.names.layout()).await?;
+        self.check_log().await?;
         let reader = self.reader("HMGET");
         let answer = self.client.command(names.slot(), &ask_state(&names)).await?;
         let fields = reader.array_of(answer, 2)?;

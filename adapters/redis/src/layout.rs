@@ -1,4 +1,6 @@
-//! The key that says which log the data beside it is a function of.
+//! The keys that say which log the data beside them is a function of.
+
+use std::sync::OnceLock;
 
 use onlooker_ports::PortError;
 use redis::{Cmd, Value};
@@ -38,6 +40,51 @@ pub(crate) async fn check_layout(client: &Client, name: &str, layout: &Layout) -
         layout.encode(),
     );
     Err(PortError::Misconfigured { server: client.server(), detail })
+}
+
+/// The topic that a log is, once somebody who can ask has said so. Its id is never another topic's, while generations are
+/// named by people, and two systems may have the same name for theirs.
+#[derive(Debug, Default)]
+pub(crate) struct TopicId(OnceLock<Box<str>>);
+
+impl TopicId {
+    /// From here on, data of any other topic is refused.
+    pub(crate) fn set(&self, server: &'static str, id: &str) -> Result<(), PortError> {
+        let known = self.0.get_or_init(|| id.into());
+        if **known == *id {
+            return Ok(());
+        }
+        let detail = format!(
+            "what is in it belongs to topic {known}, which was made anew meanwhile as {id}: a new topic is another log \
+             generation"
+        );
+        Err(PortError::Misconfigured { server, detail })
+    }
+
+    /// Writes the topic's id where there is none, and refuses another one: offsets of two topics mean different records.
+    pub(crate) async fn check(&self, client: &Client, name: &str) -> Result<(), PortError> {
+        let Some(ours) = self.0.get() else { return Ok(()) };
+        let mut found = read(client, name).await?;
+        if found.is_none() {
+            let (slot, key) = key(client, name);
+            let mut command = Cmd::new();
+            command.arg("SET").arg(&key).arg(&**ours).arg("NX");
+            client.command(slot, &command).await?;
+            // Somebody else may have been faster.
+            found = read(client, name).await?;
+        }
+        match found {
+            Some(found) if found != ours.as_bytes() => Err(PortError::Misconfigured {
+                server: client.server(),
+                detail: format!(
+                    "its data belong to topic {}, and this log is topic {ours}: if two systems share this Redis, give one \
+                     of them another or a prefix; if the topic was made anew on purpose, empty it",
+                    String::from_utf8_lossy(&found),
+                ),
+            }),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The layout that stands there; none if there is none.

@@ -115,6 +115,37 @@ async fn another_log_is_refused() {
     assert!(outcomes.iter().all(|outcome| *outcome == Ok(None)), "{outcomes:?}");
 }
 
+/// Two systems whose people gave their logs the same name, or one whose topic was made anew.
+#[tokio::test]
+async fn another_topic_of_the_same_name_is_refused() {
+    let bench = Bench::alone();
+    let first = (counters(bench.config(), "1", 4), dedup(bench.config(), "1", 4));
+    // Who cannot ask for the topic yet is let in, and notes nothing.
+    assert_eq!((first.0.init(0, 5, 5).await, first.1.applied(0).await), (Ok(5), Ok(None)));
+    first.0.belongs_to("one").unwrap();
+    first.1.belongs_to("one").unwrap();
+    assert_eq!((first.0.applied(0).await, first.1.applied(0).await), (Ok(Some(5)), Ok(None)));
+    let other = (counters(bench.config(), "1", 4), dedup(bench.config(), "1", 4));
+    other.0.belongs_to("two").unwrap();
+    other.1.belongs_to("two").unwrap();
+    for detail in [
+        misconfigured(other.0.check().await),
+        misconfigured(other.0.check_again().await),
+        misconfigured(other.0.applied(0).await),
+        misconfigured(other.0.init(0, 0, 0).await),
+        misconfigured(other.1.check().await),
+        misconfigured(other.1.applied(0).await),
+    ] {
+        assert!(detail.contains("topic one") && detail.contains("topic two"), "{detail}");
+    }
+    assert!(misconfigured(first.0.belongs_to("three")).contains("made anew"));
+    // What was lost is taken by whoever comes first.
+    bench.flush();
+    assert_eq!((other.0.applied(0).await, other.1.applied(0).await), (Ok(None), Ok(None)));
+    misconfigured(first.0.applied(0).await);
+    misconfigured(first.1.applied(0).await);
+}
+
 #[tokio::test]
 async fn namespaces_do_not_meet() {
     let bench = Bench::alone();
@@ -221,6 +252,8 @@ async fn every_key_stands_in_the_catalogue_and_lives_as_long_as_it_says() {
     let bench = Bench::of(RedisServer::start().unwrap());
     let store = counters(bench.config(), "1", 4);
     let memory = dedup(bench.config(), "1", 4);
+    store.belongs_to("its topic").unwrap();
+    memory.belongs_to("its topic").unwrap();
     store.check().await.unwrap();
     memory.check().await.unwrap();
     fill_counts(&store).await;

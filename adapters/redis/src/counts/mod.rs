@@ -20,7 +20,7 @@ use redis::Cmd;
 
 use crate::client::Client;
 use crate::keys::{Layout, Names, Namespace};
-use crate::layout::check_layout;
+use crate::layout::{TopicId, check_layout};
 use crate::reply::Reader;
 use crate::script::Script;
 
@@ -29,18 +29,43 @@ static INIT: Script = Script::new(include_str!("../lua/init.lua"));
 /// Name of the counters' layout key.
 pub(crate) const LAYOUT: &str = "layout";
 
+/// Name of the key with the topic's id.
+const TOPIC: &str = "topic";
+
 /// The counters in Redis. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct RedisCounters {
     pub(crate) client: Client,
     pub(crate) names: Arc<Namespace>,
+    topic: Arc<TopicId>,
 }
 
 impl RedisCounters {
     /// `layout` is that of the topic `views.counted`. Nothing is sent yet.
     pub fn new(client: Client, layout: Layout) -> Self {
         let names = Namespace::new(client.prefix(), layout).into();
-        Self { client, names }
+        Self { client, names, topic: Arc::default() }
+    }
+
+    /// Says which topic `views.counted` is. From here on, counters of any other topic are refused, whenever it is looked
+    /// at anew where they stand.
+    ///
+    /// # Errors
+    /// `Misconfigured` if this store was told of another topic before: it was made anew meanwhile.
+    pub fn belongs_to(&self, topic_id: &str) -> Result<(), PortError> {
+        self.topic.set(self.client.server(), topic_id)
+    }
+
+    /// Whether what stands there is a function of our log.
+    pub(crate) async fn check_log(&self) -> Result<(), PortError> {
+        check_layout(&self.client, LAYOUT, self.names.layout()).await?;
+        self.topic.check(&self.client, TOPIC).await
+    }
+
+    /// Slot and key of a sketch, for people. None for a partition that there is not.
+    pub fn location(&self, partition: i32, key: &CountKey) -> Option<(u16, String)> {
+        let names = self.names.partition(partition)?;
+        Some((names.slot(), String::from_utf8_lossy(&names.sketch(key)).into_owned()))
     }
 
     fn partition(&self, partition: i32) -> Result<Names<'_>, PortError> {
@@ -62,14 +87,14 @@ fn ask_applied(names: &Names<'_>) -> Cmd {
 impl CountStore for RedisCounters {
     async fn applied(&self, partition: i32) -> Result<Option<i64>, PortError> {
         let names = self.partition(partition)?;
-        check_layout(&self.client, LAYOUT, self.names.layout()).await?;
+        self.check_log().await?;
         let answer = self.client.command(names.slot(), &ask_applied(&names)).await?;
         self.reader("HGET").maybe_number(&answer)
     }
 
     async fn init(&self, partition: i32, durable: i64, whole_at: i64) -> Result<i64, PortError> {
         let names = self.partition(partition)?;
-        check_layout(&self.client, LAYOUT, self.names.layout()).await?;
+        self.check_log().await?;
         let mut call = INIT.call(&[&names.applied()]);
         call.arg(durable).arg(whole_at);
         self.reader("init script").number(&self.client.script(names.slot(), &INIT, &call).await?)
