@@ -5,7 +5,7 @@ use crate::config::{Config, Layers, masked};
 use crate::roles::{self, Role};
 #[cfg(feature = "cluster")]
 use crate::wiring::cluster;
-use crate::{carry, get, import, run};
+use crate::{carry, get, import, ops, run};
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 use std::io::Write;
@@ -52,8 +52,17 @@ enum Command {
     #[cfg(feature = "cluster")]
     /// Serves counts over HTTP
     CountsApi,
-    #[cfg(feature = "cluster")]
-    Topics(cluster::TopicsArgs),
+    #[command(args_conflicts_with_subcommands = true)]
+    Topics {
+        #[command(flatten)]
+        view: ops::TopicsViewArgs,
+        #[cfg(feature = "cluster")]
+        #[command(subcommand)]
+        command: Option<cluster::TopicsCommand>,
+    },
+    Lag(ops::LagArgs),
+    Inspect(ops::InspectArgs),
+    Verify(ops::VerifyArgs),
     #[cfg(feature = "cluster")]
     Schema(cluster::SchemaArgs),
     /// Shows or checks the configuration
@@ -85,7 +94,8 @@ enum ConfigCommand {
     Defaults,
 }
 
-/// Parses the arguments and runs the command. Exit codes: 0 done, 1 failed, 2 wrong usage.
+/// Parses the arguments and runs the command. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done and something wants
+/// attention.
 pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
     let env: Vec<(String, String)> = std::env::vars().collect();
@@ -97,7 +107,7 @@ pub(crate) fn main() -> ExitCode {
     // A client that still waits for a server must not hold the end up.
     runtime.shutdown_background();
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => fail(&error),
     }
 }
@@ -107,34 +117,42 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-async fn dispatch(cli: Cli, env: &[(String, String)]) -> Result<()> {
+async fn dispatch(cli: Cli, env: &[(String, String)]) -> Result<ExitCode> {
+    let from = &cli.configuration;
+    let done = |()| ExitCode::SUCCESS;
     match cli.command {
-        Command::Run(args) => run::run(args, load_alone(&cli.configuration, env)?).await,
-        Command::Import(args) => import::run(args, load_alone(&cli.configuration, env)?, env).await,
-        Command::Get(args) => get::run(args, load_alone(&cli.configuration, env)?).await,
-        Command::Export(args) => carry::export(args, load_alone(&cli.configuration, env)?).await,
-        Command::Restore(args) => carry::restore(args, load_alone(&cli.configuration, env)?).await,
+        Command::Run(args) => run::run(args, load_alone(from, env)?).await.map(done),
+        Command::Import(args) => import::run(args, load_alone(from, env)?, env).await.map(done),
+        Command::Get(args) => get::run(args, load_alone(from, env)?).await.map(done),
+        Command::Lag(args) => ops::lag(args, || told(from, env)).await,
+        Command::Inspect(args) => ops::inspect(args, told(from, env)?).await,
+        Command::Verify(args) => ops::verify(args, told(from, env)?).await,
         #[cfg(feature = "cluster")]
-        Command::Promote(args) => carry::promote(args, load_alone(&cli.configuration, env)?, env).await,
+        Command::Topics { command: Some(command), .. } => {
+            cluster::topics(command, &load(from, env)?).await.map(done)
+        }
+        Command::Topics { view, .. } => ops::topics(view, told(from, env)?).await,
+        Command::Export(args) => carry::export(args, load_alone(from, env)?).await.map(done),
+        Command::Restore(args) => carry::restore(args, load_alone(from, env)?).await.map(done),
+        #[cfg(feature = "cluster")]
+        Command::Promote(args) => carry::promote(args, load_alone(from, env)?, env).await.map(done),
         #[cfg(not(feature = "cluster"))]
         Command::Promote { .. } => anyhow::bail!(
             "this program was built without `--features cluster`; promote with one that was, over the same folder"
         ),
-        Command::Config { command } => show(command, &cli.configuration, env),
+        Command::Config { command } => show(command, from, env).map(done),
         #[cfg(feature = "cluster")]
-        Command::Topics(args) => cluster::topics(args, &load(&cli.configuration, env)?).await,
+        Command::Schema(args) => cluster::schema(args, &load(from, env)?).await.map(done),
         #[cfg(feature = "cluster")]
-        Command::Schema(args) => cluster::schema(args, &load(&cli.configuration, env)?).await,
+        Command::Collector => roles::run(Role::Collector, load(from, env)?).await.map(done),
         #[cfg(feature = "cluster")]
-        Command::Collector => roles::run(Role::Collector, load(&cli.configuration, env)?).await,
+        Command::Filter => roles::run(Role::Filter, load(from, env)?).await.map(done),
         #[cfg(feature = "cluster")]
-        Command::Filter => roles::run(Role::Filter, load(&cli.configuration, env)?).await,
+        Command::Counter => roles::run(Role::Counter, load(from, env)?).await.map(done),
         #[cfg(feature = "cluster")]
-        Command::Counter => roles::run(Role::Counter, load(&cli.configuration, env)?).await,
+        Command::Flusher => roles::run(Role::Flusher, load(from, env)?).await.map(done),
         #[cfg(feature = "cluster")]
-        Command::Flusher => roles::run(Role::Flusher, load(&cli.configuration, env)?).await,
-        #[cfg(feature = "cluster")]
-        Command::CountsApi => roles::run(Role::CountsApi, load(&cli.configuration, env)?).await,
+        Command::CountsApi => roles::run(Role::CountsApi, load(from, env)?).await.map(done),
     }
 }
 
@@ -151,6 +169,19 @@ fn load(from: &Configuration, env: &[(String, String)]) -> Result<Config> {
 fn load_alone(from: &Configuration, env: &[(String, String)]) -> Result<Config> {
     let below = run::DEFAULTS.parse::<toml::Table>()?;
     Ok(Config::read(&layers(from, env)?.over(&below))?)
+}
+
+/// For who looks at a system of either kind.
+fn told(from: &Configuration, env: &[(String, String)]) -> Result<ops::Told> {
+    let layers = layers(from, env)?;
+    #[cfg(feature = "cluster")]
+    let names_cluster = layers.tree.contains_key("log");
+    let below = run::DEFAULTS.parse::<toml::Table>()?;
+    Ok(ops::Told {
+        config: Config::read(&layers.over(&below))?,
+        #[cfg(feature = "cluster")]
+        names_cluster,
+    })
 }
 
 fn show(command: ConfigCommand, from: &Configuration, env: &[(String, String)]) -> Result<()> {

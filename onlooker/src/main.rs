@@ -7,6 +7,7 @@ mod config;
 mod get;
 mod http;
 mod import;
+mod ops;
 mod process;
 #[cfg(feature = "cluster")]
 mod roles;

@@ -25,7 +25,7 @@ mod switch;
 mod tests;
 mod write;
 
-pub(crate) use export::{ExportArgs, export, route};
+pub(crate) use export::{ExportArgs, export, is_bearer, route};
 pub(crate) use mark::Mark;
 #[cfg(feature = "cluster")]
 pub(crate) use promote::{PromoteArgs, promote};

@@ -13,6 +13,7 @@ pub(crate) use system::{DEFAULT_SITE, System};
 
 use crate::carry::{self, Mark};
 use crate::config::Config;
+use crate::ops;
 use crate::process::{Process, bind};
 use anyhow::{Context, Result};
 use axum::Router;
@@ -63,7 +64,8 @@ pub(crate) async fn run(args: RunArgs, mut config: Config) -> Result<()> {
         config.identity.fingerprint(),
         system.session.admin_token.clone(),
     );
-    let routes = Router::new().merge(export);
+    let ops = ops::route(system.store.sight(), system.session.admin_token.clone());
+    let routes = Router::new().merge(export).merge(ops);
     #[cfg(feature = "cluster")]
     let routes = routes.merge(carry::promote_route(&system, &config, system.session.admin_token.clone()));
     process.admin(admin, routes);
@@ -87,7 +89,7 @@ async fn by_former_rules(config: &Config) -> Result<()> {
     tracing::info!("rules have changed, what waits is judged by the former ones first");
     let mut before = config.clone();
     // Only those: a site of today has no views yet.
-    before.sites.retain(|_, _| false);
+    before.sites.clear();
     with_system(before, false, async |_, _| Ok(())).await
 }
 

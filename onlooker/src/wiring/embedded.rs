@@ -1,13 +1,16 @@
 //! One folder on this machine's disk, and nothing else.
 
 use crate::carry::{Mark, Place, Rows};
+use crate::ops::Sight;
 use anyhow::{Context, Result, bail};
 use onlooker_counter::CounterPorts;
 use onlooker_embedded::log::files::Disk;
 use onlooker_embedded::log::{
-    EmbeddedHistory, EmbeddedLog, EmbeddedReader, EmbeddedTransactor, EmbeddedWriter, LogConfig,
+    EmbeddedHistory, EmbeddedLog, EmbeddedObserver, EmbeddedReader, EmbeddedTransactor, EmbeddedWriter,
+    LogConfig,
 };
 use onlooker_embedded::store::{Folder, FolderError, MemoryCounts, MemoryDedup, RedbArchive};
+use onlooker_event::CountKey;
 use onlooker_filter::FilterPorts;
 use onlooker_flusher::FlusherPorts;
 use onlooker_ports::{GroupReader, Position, Topic};
@@ -251,6 +254,17 @@ impl Store {
         }
     }
 
+    /// What an operator asks.
+    pub(crate) fn sight(&self) -> FolderSight {
+        FolderSight {
+            generation: self.generation.clone(),
+            partitions: self.partitions,
+            log: self.log.observer(FILTER, COUNTER),
+            archive: Arc::clone(&self.archive),
+            counts: self.counts.clone(),
+        }
+    }
+
     /// Writes and syncs what waits, and frees the folder.
     pub(crate) async fn close(self) {
         // Whoever else holds it lets go with the process.
@@ -315,6 +329,69 @@ async fn behind(log: &EmbeddedLog, counts: &MemoryCounts) -> Result<(i64, i64)> 
     Ok((views, counted))
 }
 
+/// A folder, as an operator looks at it.
+pub(crate) struct FolderSight {
+    generation: String,
+    partitions: u32,
+    log: EmbeddedObserver<Disk>,
+    archive: Arc<RedbArchive>,
+    counts: MemoryCounts,
+}
+
+impl Sight for FolderSight {
+    type Log = EmbeddedObserver<Disk>;
+    type Counts = MemoryCounts;
+    type Archive = Arc<RedbArchive>;
+
+    fn generation(&self) -> &str {
+        &self.generation
+    }
+
+    fn partitions(&self) -> u32 {
+        self.partitions
+    }
+
+    fn log(&self) -> &Self::Log {
+        &self.log
+    }
+
+    fn counts(&self) -> &MemoryCounts {
+        &self.counts
+    }
+
+    fn archive(&self) -> &Self::Archive {
+        &self.archive
+    }
+
+    fn topic(&self, topic: Topic) -> String {
+        let name = match topic {
+            Topic::Views => "views",
+            Topic::Counted => "views.counted",
+            Topic::Ignored => "views.ignored",
+            Topic::Dead => "views.dead",
+        };
+        name.to_owned()
+    }
+
+    fn location(&self, _partition: i32, _key: &CountKey) -> Option<(u16, String)> {
+        None
+    }
+
+    async fn scan(&self, sink: mpsc::Sender<Rows>) -> Result<()> {
+        scan(&self.archive, sink).await
+    }
+}
+
+async fn scan(archive: &RedbArchive, sink: mpsc::Sender<Rows>) -> Result<()> {
+    let mut after = None;
+    loop {
+        let rows = archive.scan(after.as_ref(), SCAN_ROWS).await?;
+        let Some((last, _)) = rows.last() else { return Ok(()) };
+        after = Some(last.clone());
+        sink.send(rows).await.context("nobody takes the rows any more")?;
+    }
+}
+
 impl Place for FolderPlace {
     type Archive = Arc<RedbArchive>;
     type History = EmbeddedHistory<Disk>;
@@ -349,13 +426,7 @@ impl Place for FolderPlace {
     }
 
     async fn scan(&self, sink: mpsc::Sender<Rows>) -> Result<()> {
-        let mut after = None;
-        loop {
-            let rows = self.archive.scan(after.as_ref(), SCAN_ROWS).await?;
-            let Some((last, _)) = rows.last() else { return Ok(()) };
-            after = Some(last.clone());
-            sink.send(rows).await.context("nobody takes the rows any more")?;
-        }
+        scan(&self.archive, sink).await
     }
 
     async fn untouched(&self) -> Result<()> {

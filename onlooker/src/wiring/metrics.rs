@@ -12,7 +12,7 @@ What the processes show at `/metrics` of their admin listener (`admin.listen`), 
 
 Labels are bounded: no item, viewer or address is ever one. Where only the running process knows a label's values, none are
 listed: `partition` is a partition that the process owns at the moment, `server` an HTTP listener (`admin`, `collector`,
-`counts-api`), `component` one of a room's parts, as in `/readyz`. A histogram has the series `_bucket`, `_sum` and `_count`.
+`counts_api`), `component` one of a room's parts, as in `/readyz`. A histogram has the series `_bucket`, `_sum` and `_count`.
 
 Of moments (`…_timestamp_seconds`) the age is `time() - METRIC`: it goes on growing when the process that would report it has
 stopped. Rules and a dashboard on top of these: [compose/prometheus](../compose/prometheus),

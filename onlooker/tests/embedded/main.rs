@@ -7,6 +7,7 @@ mod full_disk;
 mod kills;
 mod logs;
 mod memory;
+mod ops;
 mod power;
 mod starts;
 mod support;

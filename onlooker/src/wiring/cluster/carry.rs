@@ -2,6 +2,7 @@
 
 use super::ports::{archive, counters, dedup};
 use super::setup::start_group;
+use super::sight::scan;
 use crate::carry::{Place, Rows};
 use crate::config::Config;
 use anyhow::{Context, Result, bail};
@@ -95,17 +96,7 @@ impl Place for ClusterPlace {
     }
 
     async fn scan(&self, sink: mpsc::Sender<Rows>) -> Result<()> {
-        let mut page = None;
-        loop {
-            let (rows, next) = self.archive.scan(page).await?;
-            if !rows.is_empty() {
-                sink.send(rows).await.context("nobody takes the rows any more")?;
-            }
-            if next.is_none() {
-                return Ok(());
-            }
-            page = next;
-        }
+        scan(&self.archive, sink).await
     }
 
     async fn untouched(&self) -> Result<()> {

@@ -33,7 +33,7 @@ fn warn_all(warnings: Option<Vec<String>>) {
     }
 }
 
-fn layout(config: &Config) -> Result<Layout> {
+pub(super) fn layout(config: &Config) -> Result<Layout> {
     Ok(Layout::new(&config.layout.generation, config.layout.partitions)?)
 }
 
@@ -43,30 +43,56 @@ pub(crate) async fn collector_log(config: &Config) -> Result<KafkaWriter> {
     Ok(KafkaWriter::open(&config.cluster.kafka)?)
 }
 
-/// The filter's ports.
+/// The filter's ports, and what returns once its memory may no longer be relied on.
 pub(crate) async fn filter_ports(
     config: &Config,
-) -> Result<FilterPorts<KafkaReader, KafkaTransactor, KafkaHistory, RedisDedup>> {
-    settled(check_login(&config.cluster.kafka).await)?;
-    let dedup = dedup(config).await?;
-    Ok(FilterPorts {
+) -> Result<(
+    FilterPorts<KafkaReader, KafkaTransactor, KafkaHistory, RedisDedup>,
+    impl Future<Output = anyhow::Error> + Send + use<>,
+)> {
+    let answers = settled(check_login(&config.cluster.kafka).await)?.is_some();
+    let dedup = open_dedup(config)?;
+    if answers {
+        // Before anything is done with it: two systems that share it by mistake make holes in each other's memory.
+        settled(say_topic_of_views(config, &dedup).await)?;
+    }
+    warn_all(settled(dedup.check().await)?);
+    let watched = (config.clone(), dedup.clone());
+    let watch = watch_store(watched, async |(config, dedup)| {
+        say_topic_of_views(config, dedup).await?;
+        dedup.check().await.map(drop)
+    });
+    let ports = FilterPorts {
         reader: KafkaReader::open(&config.cluster.kafka, Topic::Views, &config.cluster.kafka.groups.filter)?,
         transactor: KafkaTransactor::open(&config.cluster.kafka, Topic::Views)?,
         history: KafkaHistory::new(&config.cluster.kafka),
         dedup,
-    })
+    };
+    Ok((ports, watch))
+}
+
+async fn say_topic_of_views(config: &Config, dedup: &RedisDedup) -> Result<(), PortError> {
+    dedup.belongs_to(&admin::topic_id(&config.cluster.kafka, Topic::Views).await?)
+}
+
+fn open_dedup(config: &Config) -> Result<RedisDedup> {
+    Ok(RedisDedup::new(Client::new(Role::Dedup, &config.cluster.dedup)?, layout(config)?))
 }
 
 pub(super) async fn dedup(config: &Config) -> Result<RedisDedup> {
-    let dedup = RedisDedup::new(Client::new(Role::Dedup, &config.cluster.dedup)?, layout(config)?);
+    let dedup = open_dedup(config)?;
     warn_all(settled(dedup.check().await)?);
     Ok(dedup)
 }
 
 pub(super) async fn counters(config: &Config) -> Result<RedisCounters> {
-    let counts = RedisCounters::new(Client::new(Role::Counters, &config.cluster.counters)?, layout(config)?);
+    let counts = open_counters(config)?;
     warn_all(settled(counts.check().await)?);
     Ok(counts)
+}
+
+fn open_counters(config: &Config) -> Result<RedisCounters> {
+    Ok(RedisCounters::new(Client::new(Role::Counters, &config.cluster.counters)?, layout(config)?))
 }
 
 pub(super) async fn archive(config: &Config) -> Result<ScyllaArchive> {
@@ -75,13 +101,26 @@ pub(super) async fn archive(config: &Config) -> Result<ScyllaArchive> {
     Ok(archive)
 }
 
-/// The counter's ports.
+/// The counter's ports, and what returns once its store may no longer be relied on.
 pub(crate) async fn counter_ports(
     config: &Config,
-) -> Result<CounterPorts<KafkaReader, RedisCounters, ScyllaArchive, KafkaWriter>> {
-    settled(check_login(&config.cluster.kafka).await)?;
-    Ok(CounterPorts {
-        counts: counters(config).await?,
+) -> Result<(
+    CounterPorts<KafkaReader, RedisCounters, ScyllaArchive, KafkaWriter>,
+    impl Future<Output = anyhow::Error> + Send + use<>,
+)> {
+    let answers = settled(check_login(&config.cluster.kafka).await)?.is_some();
+    let counts = open_counters(config)?;
+    if answers {
+        settled(say_topic_of_counted(config, &counts).await)?;
+    }
+    warn_all(settled(counts.check().await)?);
+    let watched = (config.clone(), counts.clone());
+    let watch = watch_store(watched, async |(config, counts)| {
+        say_topic_of_counted(config, counts).await?;
+        counts.check_again().await.map(drop)
+    });
+    let ports = CounterPorts {
+        counts,
         archive: archive(config).await?,
         reader: KafkaReader::open(
             &config.cluster.kafka,
@@ -89,7 +128,30 @@ pub(crate) async fn counter_ports(
             &config.cluster.kafka.groups.counter,
         )?,
         dead: KafkaWriter::open(&config.cluster.kafka)?,
-    })
+    };
+    Ok((ports, watch))
+}
+
+async fn say_topic_of_counted(config: &Config, counts: &RedisCounters) -> Result<(), PortError> {
+    counts.belongs_to(&admin::topic_id(&config.cluster.kafka, Topic::Counted).await?)
+}
+
+/// How often a store is asked whether it still is what it has to be.
+const ASK_AGAIN: Duration = Duration::from_secs(30);
+
+/// Asks a store from time to time what was asked at the start. Somebody may set another policy meanwhile, or start the
+/// server with other settings; it may have been away at the start; and the topic may be made anew. Returns only what
+/// waiting does not put right.
+async fn watch_store<S>(store: S, ask: impl AsyncFn(&S) -> Result<(), PortError>) -> anyhow::Error {
+    loop {
+        match ask(&store).await {
+            Err(error) if !error.is_transient() => return error.into(),
+            // The room says what is away.
+            Err(error) => tracing::debug!(%error, "a store was not asked"),
+            Ok(()) => {}
+        }
+        tokio::time::sleep(ASK_AGAIN).await;
+    }
 }
 
 /// Asks until both servers answer whether the topic still is the log that the archive knows. Returns only if it is not:
@@ -144,14 +206,31 @@ pub(crate) async fn watch_partitions(config: Config) -> anyhow::Error {
     }
 }
 
-/// The flusher's ports.
-pub(crate) async fn flusher_ports(config: &Config) -> Result<FlusherPorts<RedisCounters, ScyllaArchive>> {
-    Ok(FlusherPorts {
-        counts: counters(config).await?,
-        archive: archive(config).await?,
-        partitions: config.layout.partitions,
-        hurry: None,
-    })
+/// The flusher's ports, and what returns once it may no longer copy from the one to the other.
+pub(crate) async fn flusher_ports(
+    config: &Config,
+) -> Result<(FlusherPorts<RedisCounters, ScyllaArchive>, impl Future<Output = anyhow::Error> + Send + use<>)>
+{
+    let archive = archive(config).await?;
+    let counts = open_counters(config)?;
+    // Another system's counters would be marked as archived, and are not where that one looks for them.
+    settled(say_topic_of_archive(&archive, &counts).await)?;
+    warn_all(settled(counts.check().await)?);
+    let watched = (archive.clone(), counts.clone());
+    let watch = watch_store(watched, async |(archive, counts)| {
+        say_topic_of_archive(archive, counts).await?;
+        counts.check_again().await.map(drop)
+    });
+    let partitions = config.layout.partitions;
+    Ok((FlusherPorts { counts, archive, partitions, hurry: None }, watch))
+}
+
+/// A flusher does not ask Kafka: the archive knows which topic the log is.
+async fn say_topic_of_archive(archive: &ScyllaArchive, counts: &RedisCounters) -> Result<(), PortError> {
+    match archive.topic_id().await? {
+        Some(id) => counts.belongs_to(&id),
+        None => Ok(()),
+    }
 }
 
 /// The counts API's port.

@@ -12,15 +12,8 @@ use std::time::{Duration, Instant};
 /// How long a new cluster may take until it serves groups.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Creates and checks the topics
-#[derive(Debug, clap::Args)]
-pub(crate) struct TopicsArgs {
-    #[command(subcommand)]
-    command: TopicsCommand,
-}
-
 #[derive(Debug, clap::Subcommand)]
-enum TopicsCommand {
+pub(crate) enum TopicsCommand {
     /// Creates what is missing, and says where the rest differs
     Apply {
         /// Put settings right that can be changed without moving data
@@ -33,8 +26,8 @@ enum TopicsCommand {
     },
 }
 
-pub(crate) async fn topics(args: TopicsArgs, config: &Config) -> Result<()> {
-    let TopicsCommand::Apply { fix, start_groups } = args.command;
+pub(crate) async fn topics(command: TopicsCommand, config: &Config) -> Result<()> {
+    let TopicsCommand::Apply { fix, start_groups } = command;
     let specs = onlooker_schemas::topics::topics()?;
     let roles = [
         (Topic::Views, specs.views),

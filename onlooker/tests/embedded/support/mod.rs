@@ -9,7 +9,7 @@ mod truth;
 
 pub(crate) use books::Books;
 pub(crate) use client::{Client, view};
-pub(crate) use home::{Home, text};
+pub(crate) use home::{Home, Running, text};
 pub(crate) use truth::{Truth, log_file};
 
 use std::time::Duration;

@@ -1,0 +1,133 @@
+//! Where a command asks.
+
+use super::{Ask, Out, answer};
+use crate::config::Config;
+use crate::run::{Session, System, with_system};
+use crate::target::running;
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// Which system
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct At {
+    /// The folder of `onlooker run`, running or not (default: embedded.dir, unless a cluster is configured)
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// The cluster that the configuration names (default where it names one)
+    #[cfg(feature = "cluster")]
+    #[arg(long, conflicts_with = "dir")]
+    cluster: bool,
+    /// One JSON object a line, for scripts
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// What takes long answers in pieces, and waits for as long as they take.
+const PATIENCE: Duration = Duration::from_secs(24 * 3_600);
+
+/// A configuration and whether it names a cluster's servers.
+pub(crate) struct Told {
+    pub(crate) config: Config,
+    #[cfg(feature = "cluster")]
+    pub(crate) names_cluster: bool,
+}
+
+impl Told {
+    /// The site that is meant: the named one, or the only one.
+    pub(super) fn site(&self, named: Option<&str>) -> Result<String> {
+        let mut known = self.config.sites.keys();
+        match (named, known.next(), known.next()) {
+            (Some(named), ..) => Ok(named.to_owned()),
+            (None, None, _) => Ok(crate::run::DEFAULT_SITE.to_owned()),
+            (None, Some(only), None) => Ok(only.clone()),
+            (None, Some(_), Some(_)) => {
+                let known: Vec<&str> = self.config.sites.keys().map(String::as_str).collect();
+                bail!("--site is needed: the configuration has the sites {}", known.join(", "))
+            }
+        }
+    }
+}
+
+impl At {
+    /// Asks, and hands each line of the answer to `take`.
+    pub(super) async fn ask(
+        &self,
+        mut told: Told,
+        ask: Ask,
+        mut take: impl FnMut(Value) -> Result<()>,
+    ) -> Result<()> {
+        let (sink, mut lines) = mpsc::channel(64);
+        let asking = async {
+            #[cfg(feature = "cluster")]
+            if self.is_cluster(&told) {
+                let sight = crate::wiring::cluster::ClusterSight::new(&told.config)?;
+                return answer(&sight, ask, Out(sink)).await;
+            }
+            if let Some(dir) = &self.dir {
+                told.config.embedded.dir.clone_from(dir);
+            }
+            if !told.config.embedded.dir.is_dir() {
+                bail!(
+                    "there is no folder {}, and the configuration names no cluster: --dir or --config says which system \
+                     is meant",
+                    told.config.embedded.dir.display()
+                );
+            }
+            match running(&told.config.embedded.dir).await? {
+                Some(session) => fetch(&session, &ask, Out(sink)).await,
+                None => {
+                    let act = async |system: &System, _: &Config| {
+                        answer(&system.store.sight(), ask, Out(sink)).await
+                    };
+                    with_system(told.config, false, act).await
+                }
+            }
+        };
+        let taking = async {
+            while let Some(line) = lines.recv().await {
+                take(line)?;
+            }
+            Ok(())
+        };
+        tokio::try_join!(asking, taking)?;
+        Ok(())
+    }
+
+    #[cfg(feature = "cluster")]
+    fn is_cluster(&self, told: &Told) -> bool {
+        self.cluster || (self.dir.is_none() && told.names_cluster)
+    }
+}
+
+/// From the process that has the folder open.
+async fn fetch(session: &Session, ask: &Ask, out: Out) -> Result<()> {
+    let http = crate::http::client(PATIENCE)?;
+    let url = format!("{}{}", session.admin, super::route::PATH);
+    let answer = http.post(&url).bearer_auth(&session.admin_token).json(ask).send().await;
+    let mut answer = answer.with_context(|| format!("cannot reach {url}"))?;
+    let status = answer.status();
+    if !status.is_success() {
+        bail!("the running process answered {status}: {}", answer.text().await.unwrap_or_default());
+    }
+    let mut rest = Vec::new();
+    let mut whole = false;
+    while let Some(bytes) = answer.chunk().await.context("the answer broke off")? {
+        rest.extend_from_slice(&bytes);
+        while let Some(at) = rest.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = rest.drain(..=at).collect();
+            let mut line: Value = serde_json::from_slice(&line).context("the answer is no JSON")?;
+            match line.get_mut("$end") {
+                None => out.line(&line).await?,
+                Some(Value::String(error)) => bail!("{error}"),
+                Some(_) => whole = true,
+            }
+        }
+    }
+    if !whole {
+        bail!("the answer broke off");
+    }
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! What an operator asks a system, on a cluster and on one machine.
+//!
+//! A question (`Ask`) is data, and so is each line of its answer: a command asks in its own process where it can reach the
+//! servers or open the folder, and sends the same question to the admin listener where a process has the folder open. What
+//! people see is made of the lines by the command alone.
+
+mod at;
+mod inspect;
+mod lag;
+mod look;
+mod route;
+mod sight;
+mod table;
+mod topics;
+mod verify;
+
+pub(crate) use at::Told;
+pub(crate) use inspect::{InspectArgs, run as inspect};
+pub(crate) use lag::{LagArgs, run as lag};
+pub(crate) use route::route;
+pub(crate) use sight::Sight;
+pub(crate) use topics::{TopicsViewArgs, run as topics};
+pub(crate) use verify::{VerifyArgs, run as verify};
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::process::ExitCode;
+use tokio::sync::mpsc;
+
+/// The command worked, and what it found wants somebody's attention.
+pub(crate) const ALARM: u8 = 3;
+
+/// A question.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "snake_case")]
+pub(crate) enum Ask {
+    Lag(lag::Ask),
+    Topics(topics::Ask),
+    Inspect(inspect::Ask),
+    Verify(verify::Ask),
+}
+
+/// Where the lines of an answer go.
+#[derive(Debug, Clone)]
+pub(crate) struct Out(mpsc::Sender<Value>);
+
+impl Out {
+    /// Waits while nobody takes what was sent before. An error if nobody ever will.
+    pub(crate) async fn line(&self, line: &impl Serialize) -> Result<()> {
+        let line = serde_json::to_value(line)?;
+        self.0.send(line).await.map_err(|_| anyhow::anyhow!("nobody takes the answer any more"))
+    }
+}
+
+/// Answers a question with lines.
+pub(crate) async fn answer<S: Sight>(sight: &S, ask: Ask, out: Out) -> Result<()> {
+    match ask {
+        Ask::Lag(ask) => lag::answer(sight, ask, out).await,
+        Ask::Topics(ask) => topics::answer(sight, ask, out).await,
+        Ask::Inspect(ask) => inspect::answer(sight, ask, out).await,
+        Ask::Verify(ask) => verify::answer(sight, ask, out).await,
+    }
+}
+
+/// How a command that asks ends.
+pub(crate) fn exit(alarm: bool) -> ExitCode {
+    if alarm { ExitCode::from(ALARM) } else { ExitCode::SUCCESS }
+}

@@ -1,0 +1,29 @@
+//! A system to look at.
+
+use crate::carry::Rows;
+use anyhow::Result;
+use onlooker_event::CountKey;
+use onlooker_ports::{Archive, CountObserver, LogObserver, Topic};
+use std::future::Future;
+use tokio::sync::mpsc;
+
+/// A cluster or a folder. Nothing is asked of a server before it is needed, so that one that is down hides no other.
+pub(crate) trait Sight: Send + Sync + 'static {
+    type Log: LogObserver;
+    type Counts: CountObserver;
+    type Archive: Archive;
+
+    /// The log's generation.
+    fn generation(&self) -> &str;
+    /// Partitions of `views` and of `views.counted`.
+    fn partitions(&self) -> u32;
+    fn log(&self) -> &Self::Log;
+    fn counts(&self) -> &Self::Counts;
+    fn archive(&self) -> &Self::Archive;
+    /// The topic as its users call it.
+    fn topic(&self, topic: Topic) -> String;
+    /// Where a sketch stands in a Redis Cluster: slot and key; none where there is no such thing.
+    fn location(&self, partition: i32, key: &CountKey) -> Option<(u16, String)>;
+    /// All rows of the archive that belong to this log.
+    fn scan(&self, sink: mpsc::Sender<Rows>) -> impl Future<Output = Result<()>> + Send;
+}
