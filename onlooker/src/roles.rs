@@ -50,7 +50,7 @@ async fn add(role: Role, config: &Config, health: &Health, supervisor: &mut Supe
             supervisor.room(name, |stop| onlooker_collector::run(settings, log, listener, room_health, stop));
         }
         Role::Filter => {
-            let ports = wiring::filter_ports(config).await?;
+            let (ports, wrong_store) = wiring::filter_ports(config).await?;
             let (mut settings, sites) = (config.filter.clone(), config.filter_sites());
             settings.source_topic.clone_from(&config.cluster.kafka.topics.views);
             let other_partitions = wiring::watch_partitions(config.clone());
@@ -58,11 +58,12 @@ async fn add(role: Role, config: &Config, health: &Health, supervisor: &mut Supe
                 tokio::select! {
                     ended = onlooker_filter::run(settings, sites, ports, room_health, stop) => ended.map_err(Into::into),
                     wrong = other_partitions => Err(wrong),
+                    wrong = wrong_store => Err(wrong),
                 }
             });
         }
         Role::Counter => {
-            let ports = wiring::counter_ports(config).await?;
+            let (ports, wrong_store) = wiring::counter_ports(config).await?;
             let mut settings = config.counter.clone();
             settings.source_topic.clone_from(&config.cluster.kafka.topics.counted);
             let log = wiring::watch_log(config.clone());
@@ -72,13 +73,19 @@ async fn add(role: Role, config: &Config, health: &Health, supervisor: &mut Supe
                     ended = onlooker_counter::run(settings, ports, room_health, stop) => ended.map_err(Into::into),
                     other_log = log => Err(other_log),
                     wrong = other_partitions => Err(wrong),
+                    wrong = wrong_store => Err(wrong),
                 }
             });
         }
         Role::Flusher => {
-            let ports = wiring::flusher_ports(config).await?;
+            let (ports, wrong_store) = wiring::flusher_ports(config).await?;
             let settings = config.flusher.clone();
-            supervisor.room(name, |stop| onlooker_flusher::run(settings, ports, room_health, stop));
+            supervisor.room(name, |stop| async move {
+                tokio::select! {
+                    ended = onlooker_flusher::run(settings, ports, room_health, stop) => ended.map_err(Into::into),
+                    wrong = wrong_store => Err(wrong),
+                }
+            });
         }
         Role::CountsApi => {
             let reader = wiring::counts_reader(config).await?;

@@ -97,6 +97,14 @@ impl ScyllaArchive {
         }
     }
 
+    /// The id of the topic that this log is. None: nobody has noted it yet.
+    ///
+    /// # Errors
+    /// As for a read.
+    pub async fn topic_id(&self) -> Result<Option<String>, PortError> {
+        Ok(self.read_log().await?.map(|(id, _)| id))
+    }
+
     fn same_log(&self, noted: (String, i32), topic_id: &str, partitions: i32) -> Result<(), PortError> {
         match noted {
             (id, count) if id == topic_id && count == partitions => Ok(()),

@@ -68,6 +68,19 @@ async fn evicting_policies_are_refused_at_the_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_policy_that_changes_later_stops_who_relies_on_it() {
+    let system = System::start(Wishes::default());
+    let roles = ["filter", "counter", "flusher"].map(|role| system.role(role));
+    for eyes in [system.dedup_eyes(), system.counters_eyes()] {
+        eyes.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    }
+    for role in roles {
+        role.wait_end();
+        assert!(role.log().contains("maxmemory-policy is allkeys-lru"), "{}", role.log());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_collector_outlives_its_broker() {
     let system = System::start(Wishes { own_kafka: true, ..Wishes::default() });
     system.kafka.kill().unwrap();

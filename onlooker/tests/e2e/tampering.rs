@@ -220,10 +220,10 @@ async fn a_topic_made_anew_is_another_log() {
     http.send(&crowd(0..70)).await;
     let filter = Role::launch(&system, "filter", &[]);
     let counter = Role::launch(&system, "counter", &[]);
-    not_ready(&filter, "moved back");
-    counter.wait_end();
-    assert!(counter.log().contains("a log name of its own"), "{}", counter.log());
-    stop(&filter);
+    for role in [&filter, &counter] {
+        role.wait_end();
+        assert!(role.log().contains("its data belong to topic"), "{}", role.log());
+    }
     assert_eq!(system.log().records("views.counted").len(), 0);
     // What the messages ask for: another name, and stores that hold nothing of the old log.
     let name = ["--set", "layout.generation=\"second\""];
@@ -240,6 +240,57 @@ async fn a_topic_made_anew_is_another_log() {
     })
     .await
     .unwrap();
+}
+
+/// Somebody copied a configuration and gave the copy topics and a keyspace of its own, but neither Redis nor generation.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_systems_in_one_redis_are_told_apart() {
+    let config = "[flusher]\ninterval_ms = 500\n".to_owned();
+    let (first, copy) =
+        (System::start(Wishes { config, ..Wishes::default() }), System::start(Wishes::default()));
+    let roles = first.all_roles();
+    first.http().send(&crowd(0..140)).await;
+    Ledger::check_counts(&first).await;
+    let sets = [
+        format!("dedup.nodes=[\"127.0.0.1:{}\"]", first.dedup.port()),
+        format!("counters.nodes=[\"127.0.0.1:{}\"]", first.counters.port()),
+        format!("layout.generation=\"{}\"", first.name),
+    ];
+    let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+    let output = copy.onlooker(&[&["schema", "apply"], &sets[..]].concat());
+    assert!(output.status.success(), "{}", text(&output));
+    let _collector = copy.role("collector");
+    copy.http().send(&crowd(0..700)).await;
+    for role in ["filter", "counter", "flusher"].map(|role| Role::launch(&copy, role, &sets)) {
+        role.wait_end();
+        assert!(role.log().contains("its data belong to topic"), "{}", role.log());
+    }
+    assert!(copy.archive().await.durable().await.is_empty(), "nothing was copied over");
+    first.http().send(&crowd(140..280)).await;
+    Ledger::check(&first, &HashSet::new());
+    Ledger::check_counts(&first).await;
+    roles.iter().for_each(Role::wait_ready);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_made_anew_while_all_run_stops_it() {
+    let system = System::start(Wishes::default());
+    let hands = Hands::of(&system);
+    let roles = system.all_roles();
+    let http = system.http();
+    http.send(&crowd(0..140)).await;
+    Ledger::check(&system, &HashSet::new());
+    Ledger::check_counts(&system).await;
+    for topic in ["views", "views.counted"] {
+        hands.remove_topic(topic).await;
+    }
+    // It makes the topics and leaves the group alone, which has members.
+    let said = text(&system.onlooker(&["topics", "apply"]));
+    assert!(said.contains("views.counted: created"), "{said}");
+    for role in &roles[1..3] {
+        role.wait_end();
+        assert!(role.log().contains("made anew"), "{}", role.log());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
