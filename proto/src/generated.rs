@@ -124,3 +124,24 @@ pub struct Dead {
     #[prost(bytes = "vec", tag = "9")]
     pub payload: ::prost::alloc::vec::Vec<u8>,
 }
+/// Topic `views.dead` too, in the partition of the letter that it is about and behind it, so that it is kept for longer.
+/// Written by `onlooker dead`. Of the fields of Dead it has the version alone: an older reader finds a letter without a
+/// reason, which it refuses.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeadMark {
+    #[prost(uint32, tag = "1")]
+    pub version: u32,
+    /// MarkStep of this crate; never 0
+    #[prost(uint32, tag = "10")]
+    pub step: u32,
+    #[prost(int32, tag = "11")]
+    pub letter_partition: i32,
+    #[prost(int64, tag = "12")]
+    pub letter_offset: i64,
+    /// random, 16 bytes: names one attempt to send the letter again
+    #[prost(bytes = "vec", tag = "13")]
+    pub attempt: ::prost::alloc::vec::Vec<u8>,
+    /// 16 bytes: the attempt of unknown outcome that is taken over; empty: none
+    #[prost(bytes = "vec", tag = "14")]
+    pub replaces: ::prost::alloc::vec::Vec<u8>,
+}

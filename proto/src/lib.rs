@@ -6,10 +6,12 @@ use onlooker_event::{
 };
 use prost::Message;
 
+mod mark;
 mod slim;
 mod verdict;
 mod view;
 
+pub use mark::{DeadEntry, DeadMark, MarkStep, decode_dead_entry, encode_dead_mark};
 pub use slim::{ClaimRef, CountedRef, ViewRef};
 pub use verdict::{put_counted_tail, put_ignored_tail, put_verdict_head};
 pub use view::NewView;

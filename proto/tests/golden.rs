@@ -6,8 +6,9 @@ use onlooker_event::{
     ClientId, DeadReason, Digest128, Facts, ItemId, Reason, SiteId, View, ViewId, ViewerHash,
 };
 use onlooker_proto::{
-    ClaimRef, Counted, Dead, DecodeError, Ignored, ViewRef, decode_counted, decode_dead, decode_ignored,
-    decode_view, encode_counted, encode_dead, encode_ignored, encode_view,
+    ClaimRef, Counted, Dead, DeadEntry, DeadMark, DecodeError, Ignored, MarkStep, ViewRef, decode_counted,
+    decode_dead, decode_dead_entry, decode_ignored, decode_view, encode_counted, encode_dead,
+    encode_dead_mark, encode_ignored, encode_view,
 };
 
 fn hex(bytes: &[u8]) -> String {
@@ -142,6 +143,57 @@ fn dead_1() {
     encode_dead(&dead, &mut out);
     assert_eq!(hex(&out), DEAD);
     assert_eq!(decode_dead(Some(&unhex(DEAD))).unwrap(), dead);
+}
+
+const BEGUN: &str = "08015001580360c0843d6a10cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd7210efefefefefefefefefefefefefefefef";
+const RETRIED: &str = "08015002580360c0843d6a10cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd";
+const DISCARDED: &str = "080150036a10cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd";
+
+#[test]
+fn dead_mark_1() {
+    let mark = |step, replaces| DeadMark {
+        step,
+        letter_partition: 3,
+        letter_offset: 1_000_000,
+        attempt: [0xcd; 16],
+        replaces,
+    };
+    let marks = [
+        (mark(MarkStep::Begun, Some([0xef; 16])), BEGUN),
+        (mark(MarkStep::Retried, None), RETRIED),
+        (DeadMark { letter_partition: 0, letter_offset: 0, ..mark(MarkStep::Discarded, None) }, DISCARDED),
+    ];
+    for (mark, bytes) in marks {
+        let mut out = Vec::new();
+        encode_dead_mark(&mark, &mut out);
+        assert_eq!(hex(&out), bytes);
+        assert_eq!(decode_dead_entry(Some(&unhex(bytes))).unwrap(), DeadEntry::Mark(mark));
+        // Who knows letters alone must not take it for the outcome of a view.
+        let refused = decode_dead(Some(&out)).unwrap_err();
+        assert_eq!(refused.reason(), DeadReason::InvalidField, "{refused}");
+    }
+}
+
+#[test]
+fn letters_and_marks_are_told_apart() {
+    let letter = decode_dead(Some(&unhex(DEAD))).unwrap();
+    assert_eq!(decode_dead_entry(Some(&unhex(DEAD))).unwrap(), DeadEntry::Letter(letter));
+    let mark = unhex(DISCARDED);
+    let cases: [(Vec<u8>, DeadReason); 6] = [
+        (vec![], DeadReason::Empty),
+        (b"garbage".to_vec(), DeadReason::Malformed),
+        (mark[..mark.len() - 1].to_vec(), DeadReason::Malformed),
+        ([&[0x08, 2], &mark[2..]].concat(), DeadReason::NewerVersion),
+        // A step that a later program may know.
+        (unhex(&DISCARDED.replacen("5003", "5009", 1)), DeadReason::InvalidField),
+        // An attempt of 15 bytes.
+        (unhex(&DISCARDED.replacen("6a10cd", "6a0f", 1)), DeadReason::InvalidField),
+    ];
+    for (bytes, reason) in cases {
+        let error = decode_dead_entry(Some(&bytes)).unwrap_err();
+        assert_eq!(error.reason(), reason, "{} gave {error}", hex(&bytes));
+    }
+    assert_eq!(decode_dead_entry(None), Err(DecodeError::Empty));
 }
 
 #[test]
