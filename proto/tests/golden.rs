@@ -145,7 +145,8 @@ fn dead_1() {
     assert_eq!(decode_dead(Some(&unhex(DEAD))).unwrap(), dead);
 }
 
-const BEGUN: &str = "08015001580360c0843d6a10cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd7210efefefefefefefefefefefefefefefef";
+const BEGUN: &str =
+    "08015001580360c0843d6a10cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd7210efefefefefefefefefefefefefefefef";
 const RETRIED: &str = "08015002580360c0843d6a10cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd";
 const DISCARDED: &str = "080150036a10cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd";
 
