@@ -84,6 +84,8 @@ impl Verdicts {
     pub fn from_ms(&self) -> i64 {
         let slice_s = i64::from(self.settings.config.slice_s);
         let skew_s = i64::from(self.settings.config.clock_skew_s);
+        #[cfg(test)]
+        let skew_s = if self.settings.breaks(super::sim::Broken::RebuildWithoutSkew) { 0 } else { skew_s };
         let start_s = |job: &Job| {
             let stretch_s =
                 if job.noted_slice_s == self.settings.config.slice_s { 0 } else { job.noted_slice_s };
@@ -144,6 +146,10 @@ impl Rebuild {
         #[cfg(test)]
         let beyond = beyond && !settings.breaks(super::sim::Broken::RebuildBeyondCommitted);
         if beyond {
+            return;
+        }
+        #[cfg(test)]
+        if settings.breaks(super::sim::Broken::RebuildWithoutCarried) && claim.source_offset < 0 {
             return;
         }
         let slice_s = if claim.slice_s == 0 { settings.config.slice_s } else { claim.slice_s };

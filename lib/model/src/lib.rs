@@ -1,10 +1,12 @@
 #![doc = include_str!("../README.md")]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod archive;
 mod counts;
 mod fate;
 mod log;
 mod port;
+pub mod simulation;
 
 pub use archive::Archive;
 pub use counts::{Counts, Rule, Stored, UNCHANGED};

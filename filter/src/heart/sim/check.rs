@@ -1,43 +1,51 @@
 //! What has to be true of the outputs.
 
-use super::reference;
-use super::world::{Violation, World};
-use super::{SLICE_S, WINDOW_S};
+use super::Violation;
+use super::world::World;
 use onlooker_event::Verdict;
 use onlooker_ports::Topic;
-use onlooker_proto::{decode_counted, decode_dead, decode_ignored};
-use std::collections::BTreeMap;
+use onlooker_proto::{CARRIED_OVER, decode_counted, decode_dead, decode_ignored};
 
-impl World {
-    /// Every written verdict is the reference's, and the only one of its record; at the end every record has one.
-    pub(super) fn check(&self, all: bool) -> Result<(), Violation> {
-        let mut written: BTreeMap<(i32, i64), Verdict> = BTreeMap::new();
-        let right: Vec<Vec<(Verdict, i64)>> = self
-            .log
-            .views
-            .iter()
-            .map(|log| reference::verdicts(log, WINDOW_S.into(), SLICE_S.into()))
-            .collect();
-        for (topic, key, payload) in self.log.written() {
-            let (place, verdict, slice) = parse(topic, key, payload)?;
-            if written.insert(place, verdict).is_some() {
-                return Err(format!("twice: {place:?}"));
+impl World<'_> {
+    /// Every verdict that was committed since the last look is the reference's, and the only one of its record.
+    pub(super) fn check(&mut self) -> Result<(), Violation> {
+        for txn in self.log.take_committed() {
+            for (topic, key, payload) in self.log.written_by(txn) {
+                let (place, verdict, slice) = parse(topic, key, payload)?;
+                let (partition, offset) =
+                    (usize::try_from(place.0).unwrap(), usize::try_from(place.1).unwrap());
+                let right = &mut self.right[partition][offset];
+                if std::mem::replace(&mut right.written, true) {
+                    return Err(format!("twice: {place:?}"));
+                }
+                let (expected, expected_slice) = right.verdict;
+                if verdict != expected {
+                    return Err(format!("{place:?} is {verdict:?}, not {expected:?}"));
+                }
+                if slice.is_some_and(|slice| slice != expected_slice) {
+                    return Err(format!("{place:?} lies in slice {slice:?}, not {expected_slice}"));
+                }
             }
-            let (expected, expected_slice) =
-                right[usize::try_from(place.0).unwrap()][usize::try_from(place.1).unwrap()];
-            if verdict != expected {
-                return Err(format!("{place:?} is {verdict:?}, not {expected:?}"));
-            }
-            if slice.is_some_and(|slice| slice != expected_slice) {
-                return Err(format!("{place:?} lies in slice {slice:?}, not {expected_slice}"));
-            }
-        }
-        let records: usize = right.iter().map(Vec::len).sum();
-        if all && written.len() != records {
-            return Err(format!("{} of {records} records have a verdict", written.len()));
         }
         Ok(())
     }
+
+    /// At the end every record has a verdict.
+    pub(super) fn check_all(&self) -> Result<(), Violation> {
+        let all = self.right.iter().flatten();
+        let (records, written) = (all.clone().count(), all.filter(|right| right.written).count());
+        if written != records {
+            return Err(format!("{written} of {records} records have a verdict"));
+        }
+        Ok(())
+    }
+}
+
+/// What a record's verdict has to be, and whether it is written.
+#[derive(Debug)]
+pub(super) struct Right {
+    pub(super) verdict: (Verdict, i64),
+    pub(super) written: bool,
 }
 
 type Place = (i32, i64);
@@ -49,7 +57,7 @@ fn parse(topic: Topic, key: &[u8], payload: &[u8]) -> Result<(Place, Verdict, Op
         Topic::Counted => {
             let c = decode_counted(Some(payload)).map_err(text)?;
             let expected = format!("{}:{}", c.site, c.item);
-            if key != expected.as_bytes() {
+            if key != expected.as_bytes() || c.source_offset == CARRIED_OVER {
                 return Err(format!("the key of {expected} is {key:?}"));
             }
             Ok(((c.source_partition, c.source_offset), Verdict::Counted, Some(c.slice)))

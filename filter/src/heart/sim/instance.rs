@@ -230,7 +230,7 @@ impl Instance {
     }
 
     /// The reader carries one order out.
-    pub(super) fn read_on(&mut self, now: u64) {
+    pub(super) fn read_on(&mut self, now: u64) -> bool {
         match self.orders.pop_front() {
             Some(Order::Stop { partition }) => self.stop(partition),
             Some(Order::Start { partition, start, offset }) => {
@@ -238,8 +238,9 @@ impl Instance {
                 self.readers.insert(partition, offset);
                 self.machine.started(partition, start, now);
             }
-            None => {}
+            None => return false,
         }
+        true
     }
 
     fn stop(&mut self, partition: i32) {

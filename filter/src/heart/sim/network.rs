@@ -8,14 +8,14 @@ use crate::heart::CommitEnd;
 use crate::heart::rebuild::Verdicts;
 use std::sync::Arc;
 
-impl World {
-    pub(super) fn deliver_request(&mut self) {
+impl World<'_> {
+    pub(super) fn deliver_request(&mut self) -> bool {
         if !self.late.is_empty() && self.rng.chance(3) {
             let at = self.rng.below(self.late.len());
             self.requests.push(self.late.swap_remove(at));
         }
         if self.requests.is_empty() {
-            return;
+            return false;
         }
         let at = self.rng.below(self.requests.len());
         let (id, tag, request) = self.requests[at].clone();
@@ -24,17 +24,20 @@ impl World {
             && self.broken != Some(Broken::UnstableOffsets)
         {
             // The coordinator answers when the transaction has ended.
-            return;
+            return false;
         }
         if let Request::Produce { txn, .. } = request
             && !self.log.may_begin(txn)
         {
-            return;
+            return false;
         }
         self.requests.swap_remove(at);
         let copy = self.instances.iter().find(|i| i.id == id).map_or(0, |i| i.store);
+        let brief = self.record.tells().then(|| request.brief());
         let reply = self.serve(copy, id, request);
+        self.record.say(|| format!("filter {id}: {}: {}", brief.unwrap_or_default(), reply.brief()));
         self.replies.push((id, tag, reply));
+        true
     }
 
     fn serve(&mut self, copy: usize, id: u64, request: Request) -> Reply {
@@ -72,7 +75,7 @@ impl World {
             }
             Request::Produce { txn, partition, records } => {
                 // Another broker's clock.
-                let append_ms = self.append_ms + self.rng.range(-1_000, 1_000);
+                let append_ms = self.append_ms + self.skews_ms[partition] + self.rng.range(-400, 400);
                 return Reply::Txn(txn, self.log.produce(txn, partition, &records, append_ms));
             }
             Request::SendOffsets { txn, generation, positions } => {
@@ -83,22 +86,23 @@ impl World {
                 return Reply::Txn(txn, self.log.end(txn, commit) == State::Committed);
             }
         };
-        self.snapshots.push(self.stores[0].clone());
+        self.snapshots.push_back(self.stores[0].clone());
         if self.snapshots.len() > 200 {
-            self.snapshots.remove(0);
+            self.snapshots.pop_front();
         }
         reply
     }
 
-    pub(super) fn deliver_reply(&mut self) {
+    pub(super) fn deliver_reply(&mut self) -> bool {
         if self.replies.is_empty() {
-            return;
+            return false;
         }
         let at = self.rng.below(self.replies.len());
         let (id, tag, reply) = self.replies.swap_remove(at);
-        let Some(at) = self.instances.iter().position(|i| i.id == id) else { return };
-        let Some(request) = self.instances[at].open.remove(&tag) else { return };
+        let Some(at) = self.instances.iter().position(|i| i.id == id) else { return false };
+        let Some(request) = self.instances[at].open.remove(&tag) else { return false };
         self.answer(at, request, reply);
+        true
     }
 
     fn answer(&mut self, at: usize, request: Request, reply: Reply) {

@@ -10,6 +10,7 @@ pub(crate) struct Record {
     pub(crate) view: Option<View>,
 }
 
+#[derive(Debug)]
 struct Counted {
     viewer: [u8; 16],
     item: String,
@@ -18,37 +19,68 @@ struct Counted {
     slice: i64,
 }
 
-/// The verdict and the slice of every record.
-pub(crate) fn verdicts(log: &[Record], window_s: i64, slice_s: i64) -> Vec<(Verdict, i64)> {
-    let mut counted: Vec<Counted> = Vec::new();
-    let mut slice = 0;
-    let mut verdicts = Vec::new();
-    for record in log {
-        slice = slice.max(record.append_ms / 1_000 / slice_s);
-        let Some(view) = &record.view else {
-            verdicts.push((Verdict::Dead(DeadReason::Malformed), slice));
-            continue;
-        };
+/// One partition's log, read so far.
+#[derive(Debug)]
+pub(crate) struct Reference {
+    window_s: i64,
+    slice_s: i64,
+    counted: Vec<Counted>,
+    slice: i64,
+}
+
+impl Reference {
+    pub(crate) fn new(window_s: i64, slice_s: i64) -> Self {
+        Self { window_s, slice_s, counted: Vec::new(), slice: 0 }
+    }
+
+    /// The log goes on in this slice from another one, with the views that were counted there.
+    pub(crate) fn goes_on(&mut self, slice: i64, counted: &[(View, i64)]) {
+        self.slice = slice;
+        counted.iter().for_each(|(view, slice)| self.count(view, *slice));
+    }
+
+    fn count(&mut self, view: &View, slice: i64) {
+        self.counted.push(Counted {
+            viewer: view.viewer.0,
+            item: format!("{}:{}", view.site, view.item),
+            id: view.client_id.as_ref().map(|id| id.as_str().to_owned()),
+            time_s: view.event_ms / 1_000,
+            slice,
+        });
+    }
+
+    /// The verdict and the slice of the next record.
+    pub(crate) fn judge(&mut self, record: &Record) -> (Verdict, i64) {
+        self.slice = self.slice.max(record.append_ms / 1_000 / self.slice_s);
+        let slice = self.slice;
+        let Some(view) = &record.view else { return (Verdict::Dead(DeadReason::Malformed), slice) };
         let (viewer, item) = (view.viewer.0, format!("{}:{}", view.site, view.item));
-        let id = view.client_id.as_ref().map(|id| id.as_str().to_owned());
+        let id = view.client_id.as_ref().map(|id| id.as_str());
         let time_s = view.event_ms / 1_000;
-        let remembered =
-            || counted.iter().filter(|c| c.viewer == viewer && (c.slice == slice || c.slice == slice - 1));
+        let remembered = || {
+            let of_slice = |c: &&Counted| c.slice == slice || c.slice == slice - 1;
+            self.counted.iter().filter(move |c| c.viewer == viewer && of_slice(c))
+        };
         let verdict = if view.facts.has(Facts::PREFETCH) {
             Verdict::Ignored(Reason::Prefetch)
         } else if view.facts.has(Facts::SELF_VIEW) {
             Verdict::Ignored(Reason::SelfView)
-        } else if id.is_some() && remembered().any(|c| c.id == id && c.item == item) {
+        } else if id.is_some() && remembered().any(|c| c.id.as_deref() == id && c.item == item) {
             Verdict::Ignored(Reason::DuplicateId)
-        } else if remembered().any(|c| c.item == item && (c.time_s - time_s).abs() < window_s) {
+        } else if remembered().any(|c| c.item == item && (c.time_s - time_s).abs() < self.window_s) {
             Verdict::Ignored(Reason::RecentView)
         } else {
             Verdict::Counted
         };
         if verdict == Verdict::Counted {
-            counted.push(Counted { viewer, item, id, time_s, slice });
+            self.count(view, slice);
         }
-        verdicts.push((verdict, slice));
+        (verdict, slice)
     }
-    verdicts
+}
+
+/// The verdict and the slice of every record.
+pub(crate) fn verdicts(log: &[Record], window_s: i64, slice_s: i64) -> Vec<(Verdict, i64)> {
+    let mut reference = Reference::new(window_s, slice_s);
+    log.iter().map(|record| reference.judge(record)).collect()
 }

@@ -73,7 +73,7 @@ fn obey(
 
 /// The verdict of the third view, when a former owner rebuilds for the first commit after the second.
 fn third(broken: Option<Broken>) -> Verdict {
-    let settings = settings(broken);
+    let settings = settings(broken, 12);
     let mut store = Store { applied: Some(Applied { offset: 0, slice: 0 }), ..Store::default() };
     let mut committed = Committed { offset: 0, note: String::new() };
     let mut written = Vec::new();

@@ -3,16 +3,21 @@
 use super::Broken;
 use onlooker_event::Digest128;
 use onlooker_ports::{Applied, Claim, ClaimOutcome, InstallOutcome, Lookup, Remembered};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 
-type Slices = BTreeMap<i64, HashMap<Digest128, Vec<u32>>>;
+type Slice = BTreeMap<Digest128, Vec<u32>>;
+/// Shared with earlier states, so that keeping one costs little.
+type Slices = BTreeMap<i64, Arc<Slice>>;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Store {
     pub(crate) applied: Option<Applied>,
     pub(crate) slices: Slices,
-    pub(crate) staged: HashMap<String, (u64, Slices)>,
+    pub(crate) staged: BTreeMap<String, (u64, Slices)>,
+    /// Slices that have a TTL, because a condition is left out.
+    pub(crate) expiring: BTreeSet<i64>,
 }
 
 impl Store {
@@ -42,8 +47,10 @@ impl Store {
         if self.applied.map(|a| a.offset) != Some(from) && broken != Some(Broken::ClaimAnywhere) {
             return ClaimOutcome::Gap(self.applied);
         }
-        let fields = self.slices.entry(slice).or_default();
-        fields.extend(claims.iter().map(|claim| (claim.key, claim.values.to_vec())));
+        if !claims.is_empty() {
+            let fields = Arc::make_mut(self.slices.entry(slice).or_default());
+            fields.extend(claims.iter().map(|claim| (claim.key, claim.values.to_vec())));
+        }
         self.applied = Some(Applied { offset: to, slice });
         self.slices.retain(|slice, _| !drop.contains(slice));
         ClaimOutcome::Done
@@ -62,8 +69,9 @@ impl Store {
             return false;
         }
         *next = part + 1;
+        let fields = Arc::make_mut(slices.entry(slice).or_default());
         for claim in claims {
-            slices.entry(slice).or_default().entry(claim.key).or_default().extend(&claim.values);
+            fields.entry(claim.key).or_default().extend(&claim.values);
         }
         true
     }
@@ -89,6 +97,21 @@ impl Store {
             return InstallOutcome::Discarded;
         }
         (self.applied, self.slices) = (Some(to), slices);
+        if broken == Some(Broken::InstallKeepsTtl) {
+            self.expiring = self.slices.keys().copied().collect();
+        }
         InstallOutcome::Done
+    }
+
+    /// The clock runs out for what has a TTL: what was staged, whole, for its keys were all touched together.
+    pub(crate) fn expire(&mut self, broken: Option<Broken>) {
+        if broken == Some(Broken::StagedExpireApart) {
+            self.staged.values_mut().for_each(|(_, slices)| _ = slices.pop_first());
+        } else {
+            self.staged.clear();
+        }
+        for slice in std::mem::take(&mut self.expiring) {
+            self.slices.remove(&slice);
+        }
     }
 }
