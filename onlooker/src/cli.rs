@@ -61,6 +61,7 @@ enum Command {
         command: Option<cluster::TopicsCommand>,
     },
     Lag(ops::LagArgs),
+    Tail(ops::TailArgs),
     Inspect(ops::InspectArgs),
     Verify(ops::VerifyArgs),
     #[cfg(feature = "cluster")]
@@ -125,6 +126,7 @@ async fn dispatch(cli: Cli, env: &[(String, String)]) -> Result<ExitCode> {
         Command::Import(args) => import::run(args, load_alone(from, env)?, env).await.map(done),
         Command::Get(args) => get::run(args, load_alone(from, env)?).await.map(done),
         Command::Lag(args) => ops::lag(args, || told(from, env)).await,
+        Command::Tail(args) => ops::tail(args, told(from, env)?).await,
         Command::Inspect(args) => ops::inspect(args, told(from, env)?).await,
         Command::Verify(args) => ops::verify(args, told(from, env)?).await,
         #[cfg(feature = "cluster")]

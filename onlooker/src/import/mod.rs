@@ -8,6 +8,8 @@ mod parse;
 mod send;
 mod state;
 
+pub(crate) use state::hex;
+
 use crate::cli::say;
 use crate::config::Config;
 use crate::target::{Target, at_folder};

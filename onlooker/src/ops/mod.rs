@@ -8,9 +8,11 @@ mod at;
 mod inspect;
 mod lag;
 mod look;
+mod record;
 mod route;
 mod sight;
 mod table;
+mod tail;
 mod topics;
 mod verify;
 
@@ -19,6 +21,7 @@ pub(crate) use inspect::{InspectArgs, run as inspect};
 pub(crate) use lag::{LagArgs, run as lag};
 pub(crate) use route::route;
 pub(crate) use sight::Sight;
+pub(crate) use tail::{TailArgs, run as tail};
 pub(crate) use topics::{TopicsViewArgs, run as topics};
 pub(crate) use verify::{VerifyArgs, run as verify};
 
@@ -36,6 +39,7 @@ pub(crate) const ALARM: u8 = 3;
 #[serde(tag = "ask", rename_all = "snake_case")]
 pub(crate) enum Ask {
     Lag(lag::Ask),
+    Tail(tail::Ask),
     Topics(topics::Ask),
     Inspect(inspect::Ask),
     Verify(verify::Ask),
@@ -51,12 +55,18 @@ impl Out {
         let line = serde_json::to_value(line)?;
         self.0.send(line).await.map_err(|_| anyhow::anyhow!("nobody takes the answer any more"))
     }
+
+    /// True if nobody takes lines any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
 }
 
 /// Answers a question with lines.
 pub(crate) async fn answer<S: Sight>(sight: &S, ask: Ask, out: Out) -> Result<()> {
     match ask {
         Ask::Lag(ask) => lag::answer(sight, ask, out).await,
+        Ask::Tail(ask) => tail::answer(sight, ask, out).await,
         Ask::Topics(ask) => topics::answer(sight, ask, out).await,
         Ask::Inspect(ask) => inspect::answer(sight, ask, out).await,
         Ask::Verify(ask) => verify::answer(sight, ask, out).await,

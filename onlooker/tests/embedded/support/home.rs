@@ -3,9 +3,11 @@
 use super::{Client, LONG, TOKEN};
 use onlooker_testkit::process::{Process, Program, tail};
 use serde::Deserialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Output};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -76,6 +78,24 @@ impl Home {
         self.onlooker(&[args, &["--dir", &folder]].concat())
     }
 
+    /// Asks something about the folder: the lines of the answer, and the exit code, which is 0 or 3.
+    pub(crate) fn ask(&self, args: &[&str]) -> (Vec<Value>, i32) {
+        let output = self.on_folder(&[args, &["--json"]].concat());
+        let code = output.status.code().unwrap();
+        assert!(code == 0 || code == 3, "{args:?}: {}", text(&output));
+        let lines = String::from_utf8(output.stdout).unwrap();
+        (lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect(), code)
+    }
+
+    /// Runs a command on the folder that does not end by itself; its lines.
+    pub(crate) fn follow(&self, args: &[&str]) -> Following {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_onlooker"));
+        command.args(args).arg("--dir").arg(&self.folder).arg("--json").env("HOME", self.path());
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Following { child, lines }
+    }
+
     fn program(&self) -> Program {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let name = format!("run-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -105,6 +125,26 @@ impl Home {
     /// Starts `onlooker run` and waits until it is ready.
     pub(crate) fn start(&self) -> Running {
         self.launch().ready()
+    }
+}
+
+/// A command that goes on until it is dropped.
+pub(crate) struct Following {
+    child: Child,
+    lines: std::io::Lines<BufReader<ChildStdout>>,
+}
+
+impl Following {
+    /// Waits for its next line.
+    pub(crate) fn line(&mut self) -> Value {
+        serde_json::from_str(&self.lines.next().unwrap().unwrap()).unwrap()
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
