@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod carry;
+mod dashboard;
 mod doors;
 mod faults;
 mod flows;

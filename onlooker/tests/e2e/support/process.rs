@@ -42,6 +42,11 @@ impl Role {
         outcome.unwrap_or_else(|e| panic!("{e:#}\nreadyz: {:?}", self.admin_text("readyz")));
     }
 
+    /// Where its admin listener is.
+    pub(crate) fn admin(&self) -> String {
+        format!("127.0.0.1:{}", self.admin)
+    }
+
     /// The status of a page of the admin listener; none while nobody listens.
     pub(crate) fn admin_status(&self, page: &str) -> Option<u16> {
         let url = format!("http://127.0.0.1:{}/{page}", self.admin);
