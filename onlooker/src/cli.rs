@@ -5,7 +5,7 @@ use crate::config::{Config, Layers, masked};
 use crate::roles::{self, Role};
 #[cfg(feature = "cluster")]
 use crate::wiring::cluster;
-use crate::{carry, get, import, ops, run};
+use crate::{carry, get, import, ops, run, size};
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 use std::io::Write;
@@ -73,6 +73,7 @@ enum Command {
     },
     Import(import::ImportArgs),
     Get(get::GetArgs),
+    Size(size::SizeArgs),
     Export(carry::ExportArgs),
     Restore(carry::RestoreArgs),
     #[cfg(feature = "cluster")]
@@ -124,6 +125,7 @@ async fn dispatch(cli: Cli, env: &[(String, String)]) -> Result<ExitCode> {
     match cli.command {
         Command::Run(args) => run::run(args, load_alone(from, env)?).await.map(done),
         Command::Import(args) => import::run(args, load_alone(from, env)?, env).await.map(done),
+        Command::Size(args) => size::run(&args).map(done),
         Command::Get(args) => get::run(args, load_alone(from, env)?).await.map(done),
         Command::Lag(args) => ops::lag(args, || told(from, env)).await,
         Command::Tail(args) => ops::tail(args, told(from, env)?).await,

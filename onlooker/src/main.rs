@@ -12,6 +12,7 @@ mod process;
 #[cfg(feature = "cluster")]
 mod roles;
 mod run;
+mod size;
 mod target;
 mod wiring;
 

@@ -149,6 +149,25 @@ async fn every_query_and_every_rule_finds_what_it_asks_for() {
         assert!(rules.len() > 25, "{}", rules.len());
     });
 
+    // Who stands still says nothing about it, and grows old all the same. (One machine has partitions 0 and 1 too, and of
+    // two owners the one that is further counts.)
+    let still: Vec<&Role> =
+        roles.iter().filter(|(room, _)| ["filter", "flusher"].contains(room)).map(|(_, role)| role).collect();
+    let old = [
+        "onlooker:lag_age_seconds{group=\"filter\",partition=\"3\"}",
+        "onlooker:flush_age_seconds{partition=\"3\"}",
+    ];
+    let over = |limit| old.map(|age| format!("{age} > {limit}")).to_vec();
+    let under = |limit| old.map(|age| format!("{age} < {limit}")).to_vec();
+    tokio::task::block_in_place(|| {
+        asked.have_series(&under(15));
+        still.iter().for_each(|role| role.signal(libc::SIGSTOP));
+        asked.have_series(&over(20));
+        still.iter().for_each(|role| role.signal(libc::SIGCONT));
+        asked.have_series(&under(15));
+        asked.have_series(&["onlooker:durable_age_seconds{partition=\"3\"} < 90".to_owned()]);
+    });
+
     install::ensure(&[install::PROMTOOL]).unwrap();
     let documented = std::fs::read_to_string(workspace().join("docs/metrics.md")).unwrap();
     let shown: BTreeSet<String> = roles.iter().flat_map(|(_, role)| check_page(role)).collect();
