@@ -63,6 +63,7 @@ enum Command {
     Lag(ops::LagArgs),
     Tail(ops::TailArgs),
     Inspect(ops::InspectArgs),
+    Explain(ops::ExplainArgs),
     Verify(ops::VerifyArgs),
     #[cfg(feature = "cluster")]
     Schema(cluster::SchemaArgs),
@@ -130,6 +131,7 @@ async fn dispatch(cli: Cli, env: &[(String, String)]) -> Result<ExitCode> {
         Command::Lag(args) => ops::lag(args, || told(from, env)).await,
         Command::Tail(args) => ops::tail(args, told(from, env)?).await,
         Command::Inspect(args) => ops::inspect(args, told(from, env)?).await,
+        Command::Explain(args) => ops::explain(args, told(from, env)?).await,
         Command::Verify(args) => ops::verify(args, told(from, env)?).await,
         #[cfg(feature = "cluster")]
         Command::Topics { command: Some(command), .. } => {

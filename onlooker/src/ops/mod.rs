@@ -5,6 +5,7 @@
 //! people see is made of the lines by the command alone.
 
 mod at;
+mod explain;
 mod inspect;
 mod lag;
 mod look;
@@ -17,10 +18,11 @@ mod topics;
 mod verify;
 
 pub(crate) use at::Told;
+pub(crate) use explain::{ExplainArgs, run as explain};
 pub(crate) use inspect::{InspectArgs, run as inspect};
 pub(crate) use lag::{LagArgs, run as lag};
 pub(crate) use route::route;
-pub(crate) use sight::Sight;
+pub(crate) use sight::{JudgedBy, Sight};
 pub(crate) use tail::{TailArgs, run as tail};
 pub(crate) use topics::{TopicsViewArgs, run as topics};
 pub(crate) use verify::{VerifyArgs, run as verify};
@@ -42,6 +44,7 @@ pub(crate) enum Ask {
     Tail(tail::Ask),
     Topics(topics::Ask),
     Inspect(inspect::Ask),
+    Explain(explain::Ask),
     Verify(verify::Ask),
 }
 
@@ -69,6 +72,7 @@ pub(crate) async fn answer<S: Sight>(sight: &S, ask: Ask, out: Out) -> Result<()
         Ask::Tail(ask) => tail::answer(sight, ask, out).await,
         Ask::Topics(ask) => topics::answer(sight, ask, out).await,
         Ask::Inspect(ask) => inspect::answer(sight, ask, out).await,
+        Ask::Explain(ask) => explain::answer(sight, ask, out).await,
         Ask::Verify(ask) => verify::answer(sight, ask, out).await,
     }
 }

@@ -4,8 +4,18 @@ use crate::carry::Rows;
 use anyhow::Result;
 use onlooker_event::CountKey;
 use onlooker_ports::{Archive, CountObserver, LogObserver, Topic};
+use std::collections::BTreeMap;
 use std::future::Future;
 use tokio::sync::mpsc;
+
+/// What verdicts depend on besides the log. Seconds.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct JudgedBy {
+    /// A counted view is remembered for one to two slices of append time.
+    pub(crate) slice_s: u32,
+    /// A viewer's views of an item less than this apart are one, by site.
+    pub(crate) windows_s: BTreeMap<String, u32>,
+}
 
 /// A cluster or a folder. Nothing is asked of a server before it is needed, so that one that is down hides no other.
 pub(crate) trait Sight: Send + Sync + 'static {
@@ -24,6 +34,8 @@ pub(crate) trait Sight: Send + Sync + 'static {
     fn topic(&self, topic: Topic) -> String;
     /// Where a sketch stands in a Redis Cluster: slot and key; none where there is no such thing.
     fn location(&self, partition: i32, key: &CountKey) -> Option<(u16, String)>;
+    /// What its views are judged by.
+    fn judged_by(&self) -> Result<JudgedBy>;
     /// All rows of the archive that belong to this log.
     fn scan(&self, sink: mpsc::Sender<Rows>) -> impl Future<Output = Result<()>> + Send;
 }

@@ -18,7 +18,7 @@ use crate::process::{Process, bind};
 use anyhow::{Context, Result};
 use axum::Router;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,6 +78,11 @@ pub(crate) async fn run(args: RunArgs, mut config: Config) -> Result<()> {
     Session::remove(&folder);
     store.close().await;
     ended.context("onlooker did not end well")
+}
+
+/// What a folder's views are judged by; nothing, where it was never opened.
+pub(crate) fn judged_by(folder: &Path) -> Result<ops::JudgedBy> {
+    Ok(Rules::read(folder)?.map(|rules| rules.judged_by()).unwrap_or_default())
 }
 
 /// What waits in the folder was taken in under the rules that it was opened with last, and is judged by them first.

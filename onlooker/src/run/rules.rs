@@ -4,6 +4,7 @@
 use super::secrets::write_privately;
 use super::system::DEFAULT_SITE;
 use crate::config::Config;
+use crate::ops::JudgedBy;
 use anyhow::{Context, Result};
 use onlooker_collector::ItemMode;
 use serde::{Deserialize, Serialize};
@@ -64,6 +65,12 @@ impl Rules {
             return Ok(());
         }
         write_privately(&folder.join(RULES), &serde_json::to_vec_pretty(self)?)
+    }
+
+    /// For who explains a verdict.
+    pub(super) fn judged_by(&self) -> JudgedBy {
+        let windows = self.sites.iter().map(|(name, rule)| (name.clone(), rule.window_s));
+        JudgedBy { slice_s: self.slice_s, windows_s: windows.collect() }
     }
 
     /// Judges by them, whatever the configuration says. Sites that only the configuration has stay.

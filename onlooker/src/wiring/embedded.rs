@@ -1,7 +1,7 @@
 //! One folder on this machine's disk, and nothing else.
 
 use crate::carry::{Mark, Place, Rows};
-use crate::ops::Sight;
+use crate::ops::{JudgedBy, Sight};
 use anyhow::{Context, Result, bail};
 use onlooker_counter::CounterPorts;
 use onlooker_embedded::log::files::Disk;
@@ -257,6 +257,7 @@ impl Store {
     /// What an operator asks.
     pub(crate) fn sight(&self) -> FolderSight {
         FolderSight {
+            path: self.folder.path().to_owned(),
             generation: self.generation.clone(),
             partitions: self.partitions,
             log: self.log.observer(FILTER, COUNTER),
@@ -331,6 +332,7 @@ async fn behind(log: &EmbeddedLog, counts: &MemoryCounts) -> Result<(i64, i64)> 
 
 /// A folder, as an operator looks at it.
 pub(crate) struct FolderSight {
+    path: PathBuf,
     generation: String,
     partitions: u32,
     log: EmbeddedObserver<Disk>,
@@ -375,6 +377,10 @@ impl Sight for FolderSight {
 
     fn location(&self, _partition: i32, _key: &CountKey) -> Option<(u16, String)> {
         None
+    }
+
+    fn judged_by(&self) -> Result<JudgedBy> {
+        crate::run::judged_by(&self.path)
     }
 
     async fn scan(&self, sink: mpsc::Sender<Rows>) -> Result<()> {

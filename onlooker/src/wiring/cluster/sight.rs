@@ -3,7 +3,7 @@
 use super::ports::layout;
 use crate::carry::Rows;
 use crate::config::Config;
-use crate::ops::Sight;
+use crate::ops::{JudgedBy, Sight};
 use anyhow::{Context, Result};
 use onlooker_event::CountKey;
 use onlooker_kafka::KafkaObserver;
@@ -81,6 +81,11 @@ impl Sight for ClusterSight {
 
     fn location(&self, partition: i32, key: &CountKey) -> Option<(u16, String)> {
         self.counters.location(partition, key)
+    }
+
+    fn judged_by(&self) -> Result<JudgedBy> {
+        let windows = self.config.sites.iter().map(|(name, site)| (name.clone(), site.window_s));
+        Ok(JudgedBy { slice_s: self.config.filter.slice_s, windows_s: windows.collect() })
     }
 
     async fn scan(&self, sink: mpsc::Sender<Rows>) -> Result<()> {
