@@ -46,6 +46,9 @@ pub struct CounterConfig {
     /// The topic's name, for records that are set aside.
     #[serde(skip)]
     pub source_topic: String,
+    /// How many partitions the log's keys were spread over; 0: records are not asked whether they lie where they belong.
+    #[serde(skip)]
+    pub partitions: u32,
     /// When a partition has records to read and none came for this long, reading is begun anew; in seconds.
     pub stall_s: u64,
     /// Time to finish what was begun when shutdown is requested, in milliseconds.
@@ -82,6 +85,7 @@ impl Default for CounterConfig {
             dead_limit_percent: 50,
             volatile: false,
             source_topic: "views.counted".into(),
+            partitions: 0,
             stall_s: 180,
             drain_ms: 10_000,
         }

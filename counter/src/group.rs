@@ -2,7 +2,7 @@
 //! batch before is still being applied.
 
 use crate::index::{Index, hash};
-use onlooker_event::{DayNumber, DeadReason};
+use onlooker_event::{DayNumber, DeadReason, partition_of};
 use onlooker_ports::{OutgoingBatch, RecordRef, Topic};
 use onlooker_proto::{CountedRef, Dead, DecodeError, decode_counted, encode_dead};
 use std::ops::Range;
@@ -97,6 +97,8 @@ fn name<'a>(names: &'a [u8], group: &ItemGroup) -> &'a [u8] {
 #[derive(Debug)]
 pub(crate) struct Grouper {
     partition: i32,
+    /// How many partitions the keys were spread over; 0: not known.
+    partitions: u32,
     /// The topic's name, for dead records.
     topic: Box<str>,
     first: Option<i64>,
@@ -116,6 +118,7 @@ impl Grouper {
     pub(crate) fn new(partition: i32, topic: &str) -> Self {
         Self {
             partition,
+            partitions: 0,
             topic: topic.into(),
             first: None,
             to: 0,
@@ -129,6 +132,12 @@ impl Grouper {
             names: Vec::new(),
             seen: Vec::new(),
         }
+    }
+
+    /// From here on, records whose key belongs to another one of so many partitions are set aside. 0: none is.
+    pub(crate) fn spread_over(mut self, partitions: u32) -> Self {
+        self.partitions = partitions;
+        self
     }
 
     /// Records so far, unreadable ones included.
@@ -151,9 +160,11 @@ impl Grouper {
         if let Some(view) = record.payload.and_then(CountedRef::read) {
             let key = record.key.unwrap_or_default();
             let hash = hash(key);
-            // The ids of an item that the batch has already were checked with its first record.
+            // Ids and place of an item that the batch has already were checked with its first record.
             let known = self.find(hash, key).filter(|_| !view.site.contains(&b':'));
-            if is_key(key, view.site, view.item) && (known.is_some() || view.has_valid_ids()) {
+            if is_key(key, view.site, view.item)
+                && (known.is_some() || (view.has_valid_ids() && self.place_of(key).is_ok()))
+            {
                 return self.count(
                     &record,
                     (hash, key, known),
@@ -164,13 +175,28 @@ impl Grouper {
             }
         }
         // The full reader says what is wrong, or reads what our own writers would have written otherwise.
-        match read(&record) {
+        match read(&record).and_then(|view| self.place_of(view.item).map(|()| view)) {
             Ok(view) => {
                 let hash = hash(view.item);
                 let item = (hash, view.item, self.find(hash, view.item));
                 self.count(&record, item, view.member, view.event_ms, view.source_offset);
             }
             Err(error) => self.bury(&record, &error),
+        }
+    }
+
+    /// Somebody else's producer, or one that saw the topic with more partitions, may have put a record elsewhere. Counted
+    /// here, its item's number would have two owners, and the archive would compare offsets of two partitions.
+    fn place_of(&self, item: &[u8]) -> Result<(), DecodeError> {
+        if self.partitions == 0 {
+            return Ok(());
+        }
+        match partition_of(item, self.partitions) {
+            home if home == self.partition => Ok(()),
+            home => {
+                let problem = format!("belongs to partition {home}, and was found in {}", self.partition);
+                Err(DecodeError::InvalidField { field: "item", problem })
+            }
         }
     }
 
@@ -385,6 +411,25 @@ mod tests {
         assert_eq!((dead[3].source_partition, dead[3].source_topic.as_str()), (4, "views.counted"));
         assert_eq!((&dead[3].key[..], &dead[3].payload[..]), (&key[..], &newer[..]));
         assert!(grouper.take().is_none());
+    }
+
+    #[test]
+    fn what_lies_in_another_keys_partition_is_set_aside() {
+        let mut batch = BatchBuilder::new(1);
+        for (offset, item) in (0..).zip(["a", "b", "c", "d", "a", "b", "c", "d"]) {
+            let (key, payload) = counted(item, 1, 0);
+            batch.push(offset, 1, Some(&key), Some(&payload));
+        }
+        let mut grouper = Grouper::new(1, "views.counted").spread_over(2);
+        batch.build().iter().for_each(|record| grouper.push(record));
+        let g = grouper.take().unwrap();
+        let at_home = |item: &&str| partition_of(format!("s:{item}").as_bytes(), 2) == 1;
+        let items: Vec<_> = ["a", "b", "c", "d"].into_iter().filter(at_home).collect();
+        assert!((1..4).contains(&items.len()), "the test wants both kinds");
+        let found: Vec<_> = g.items.iter().map(|i| String::from_utf8_lossy(g.name(i)).into_owned()).collect();
+        assert_eq!(found, items.iter().map(|item| format!("s:{item}")).collect::<Vec<_>>());
+        assert_eq!((g.to, g.records, g.dead.len()), (8, 8, 2 * (4 - items.len())));
+        assert!(g.dead_reasons.iter().all(|reason| *reason == DeadReason::InvalidField));
     }
 
     #[test]

@@ -47,6 +47,12 @@ impl Inbox {
         }
     }
 
+    /// See [`Grouper::spread_over`].
+    pub(crate) fn spread_over(mut self, partitions: u32) -> Self {
+        self.grouper = self.grouper.spread_over(partitions);
+        self
+    }
+
     /// Drops everything: what follows was delivered for a position that no longer counts.
     pub(crate) fn close(&mut self) {
         self.deliveries = None;

@@ -66,6 +66,7 @@ async fn add(role: Role, config: &Config, health: &Health, supervisor: &mut Supe
             let (ports, wrong_store) = wiring::counter_ports(config).await?;
             let mut settings = config.counter.clone();
             settings.source_topic.clone_from(&config.cluster.kafka.topics.counted);
+            settings.partitions = config.layout.partitions;
             let log = wiring::watch_log(config.clone());
             let other_partitions = wiring::watch_partitions(config.clone());
             supervisor.room(name, |stop| async move {

@@ -79,7 +79,8 @@ pub(crate) struct Worker<C, A, W> {
 impl<C: CountStore, A: Archive, W: LogWriter> Worker<C, A, W> {
     pub(crate) fn new(shared: Arc<Shared<C, A, W>>, desk: Desk, heart: Heart) -> Self {
         let (partition, now) = (desk.worker.partition, Instant::now());
-        let inbox = Inbox::new(partition, &shared.config.source_topic, shared.config.batch_records);
+        let inbox = Inbox::new(partition, &shared.config.source_topic, shared.config.batch_records)
+            .spread_over(shared.config.partitions);
         Self {
             partition,
             shared,

@@ -175,6 +175,16 @@ async fn bad_records_go_to_views_dead_and_stop_nothing() {
             reasons
         );
     }
+    // A good record that another program's partitioner put elsewhere. Counted there, its number would have two owners.
+    let strayed = log.records("views.counted").into_iter().find(|record| record.key == b"blog:good").unwrap();
+    let elsewhere = (strayed.partition + 1) % 4;
+    log.append_raw("views.counted", elsewhere, Some(&strayed.key), Some(&strayed.payload));
+    wait_until("its dead letter", LONG, || log.dead().iter().any(|d| &d.key[..] == b"blog:good")).unwrap();
+    assert_eq!(http.counts(&["good"]).await[0]["views"], 40);
+    let keys = system.counters_eyes().keys();
+    let is_sketch = |key: &&String| key.starts_with("sketch:") && key.ends_with("}:*:blog:good");
+    let owners: Vec<_> = keys.iter().filter(is_sketch).collect();
+    assert_eq!(owners.len(), 1, "{owners:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
