@@ -173,7 +173,7 @@ impl Heart {
             return self.doubt();
         }
         plan.archived(rows, &mut self.known, &mut self.told);
-        if !plan.built() {
+        if !plan.built() || self.fault == Fault::RaiseWhenSending {
             return self.build(plan);
         }
         plan.rebuild(&self.known);
@@ -210,7 +210,7 @@ impl Heart {
                     plan.next_step();
                     return State::Apply(plan);
                 }
-                plan.settle(&mut self.known, self.limits.hot_from);
+                plan.settle(&mut self.known, self.limits.hot_from, self.fault);
                 (self.from, self.as_of_ms) = (plan.to(), plan.as_of_ms());
                 if let Some(grouped) = &plan.grouped {
                     self.told.applied = Some((grouped.records, grouped.oldest_ms));

@@ -3,7 +3,7 @@
 
 use crate::index::{Index, hash};
 use onlooker_event::{CountKey, DayNumber};
-use onlooker_ports::Number;
+use onlooker_ports::{Base, Number};
 use onlooker_sketch::Registers;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -46,6 +46,26 @@ pub(crate) struct LeaveOut {
     /// Members spared since the last look.
     pub(crate) spared: u32,
     pool: Arc<AtomicUsize>,
+}
+
+impl LeaveOut {
+    /// The sketch contains these members.
+    pub(crate) fn raise(&mut self, members: &[[u8; 16]]) {
+        for member in members {
+            self.registers.raise(onlooker_sketch::hash(member));
+        }
+    }
+
+    /// For a heart with a fault: the sketch contains what the base does.
+    pub(crate) fn seed(&mut self, base: Option<&Base>) {
+        let blob = base.and_then(|base| base.blob.as_ref());
+        let Some(sketch) = blob.and_then(|blob| onlooker_sketch::Sketch::from_redis(blob).ok()) else {
+            return;
+        };
+        for (index, rank) in (0u64..).zip(sketch.registers()).filter(|(_, rank)| *rank > 0) {
+            self.registers.raise(index | 1 << (13 + u64::from(rank)));
+        }
+    }
 }
 
 impl Drop for LeaveOut {

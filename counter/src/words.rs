@@ -92,4 +92,8 @@ pub(crate) enum Fault {
     SyncToDurable,
     /// Says of numbers that did not change that they did not, for a store that would leave them unmarked.
     TellUnchanged,
+    /// Remembers members as sent before it is known, and builds a step anew after `Missing`.
+    RaiseWhenSending,
+    /// Takes the registers of a base for the store's.
+    SeedFromBase,
 }

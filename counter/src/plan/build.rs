@@ -33,6 +33,11 @@ impl Plan {
                     added_sketch(key, planned, entry, seen, told)
                 }
             };
+            if fault == Fault::RaiseWhenSending
+                && let (Some(sketch), Some(leave_out)) = (&sketch, &mut entry.leave_out)
+            {
+                leave_out.raise(&sketch.members);
+            }
             if let Some(sketch) = sketch {
                 main.sketches.push(sketch);
                 main_of.push(at);
@@ -43,7 +48,7 @@ impl Plan {
 
     /// The store stands at `to`: what was sent is now known. Only now: registers that were raised when sending would
     /// hold members that the store never got.
-    pub(crate) fn settle(&self, known: &mut Known, hot_from: usize) {
+    pub(crate) fn settle(&self, known: &mut Known, hot_from: usize, fault: Fault) {
         for ((key, number), (planned, name)) in self.main.numbers.iter().zip(self.counted_keys()) {
             debug_assert_eq!(key, name, "a number for each planned key, in order");
             known.get_mut(planned.id).number = Some(*number);
@@ -57,8 +62,9 @@ impl Plan {
                 known.get_mut(id).leave_out = known.new_registers();
             }
             if let Some(leave_out) = &mut known.get_mut(id).leave_out {
-                for member in &sketch.members {
-                    leave_out.registers.raise(onlooker_sketch::hash(member));
+                leave_out.raise(&sketch.members);
+                if fault == Fault::SeedFromBase {
+                    leave_out.seed(sketch.base.as_ref());
                 }
             }
         }

@@ -8,7 +8,7 @@ use onlooker_flusher::round::Round;
 use onlooker_model::Archive;
 use onlooker_ports::{Apply, ArchiveCell, Archived, Dirty, Number, NumberRead};
 use rand::Rng;
-use rand::rngs::StdRng;
+use rand::rngs::SmallRng;
 use std::collections::BTreeMap;
 
 /// Who waits for an answer.
@@ -39,6 +39,17 @@ pub(super) enum Op {
 }
 
 impl Op {
+    /// True if the store or the archive may be another one afterwards.
+    pub(super) fn changes(&self) -> bool {
+        match self {
+            Self::Init { .. } | Self::Apply(_) | Self::Write(_) | Self::SetDurable(_) => true,
+            Self::SettleNumbers(_) | Self::SettleSketches(_) => true,
+            Self::Applied | Self::Lookup { .. } | Self::Durable | Self::Read(_) | Self::Begin => false,
+            Self::BeginAgain(_) | Self::ReadNumbers { .. } | Self::ReadNumbersAgain { .. } => false,
+            Self::ReadSketches { .. } => false,
+        }
+    }
+
     /// True if the archive is asked, and not the store.
     pub(super) fn to_archive(&self) -> bool {
         matches!(self, Op::Durable | Op::Read(_) | Op::Write(_) | Op::SetDurable(_))
@@ -64,7 +75,7 @@ pub(super) struct Counter {
 }
 
 impl Counter {
-    pub(super) fn new(rng: &mut StdRng, fault: Fault) -> Self {
+    pub(super) fn new(rng: &mut SmallRng, fault: Fault) -> Self {
         // Few registers and few keys: forgetting is as ordinary as remembering.
         let registers = if rng.random_bool(0.8) { 100 } else { 0 };
         let keys = if rng.random_bool(0.7) { 100 } else { 2 };

@@ -8,7 +8,7 @@ use onlooker_model::Stored;
 use onlooker_ports::Archived;
 use rand::Rng;
 
-impl World {
+impl World<'_> {
     pub(super) fn check_durable(&self, offset: i64) -> Result<(), String> {
         let mut keys = self.truth.keys();
         keys.try_for_each(|key| {
@@ -62,12 +62,13 @@ impl World {
     /// every count is exact, in the store and in the archive.
     pub(super) fn rest(&mut self) -> Result<(), String> {
         self.calm = true;
+        self.record.rest();
         self.drop_old_store();
         while !self.flights.is_empty() {
             if self.rng.random_bool(0.5) {
-                self.land()?
+                self.land()?;
             } else {
-                self.drop_flight()
+                self.drop_flight();
             }
             if self.rng.random_bool(0.2) {
                 self.time_out();

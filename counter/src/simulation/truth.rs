@@ -4,8 +4,10 @@ use crate::group::{Grouped, Grouper};
 use crate::testing::counted;
 use onlooker_event::{CountKey, DayNumber, Scope};
 use onlooker_ports::{ArchiveCell, Archived, BatchBuilder};
+use onlooker_proto::{CARRIED_OVER, decode_counted, encode_counted};
 use onlooker_sketch::Sketch;
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 const DAY_MS: i64 = 86_400_000;
 
@@ -22,6 +24,8 @@ pub(super) struct Fact {
     pub(super) n: u64,
     pub(super) sketch: Sketch,
 }
+
+static NOTHING: LazyLock<Fact> = LazyLock::new(Fact::default);
 
 /// One partition's log, with the facts of each key after each of its records.
 #[derive(Debug, Default)]
@@ -47,6 +51,17 @@ impl Truth {
             facts.push((-1, fact));
         }
         cells
+    }
+
+    /// A record that was counted in the log before this one: it adds nothing.
+    pub(super) fn carry_over(&mut self, item: u8, viewer: u8, day: i32) {
+        let (key, payload) = counted(&format!("i{item}"), viewer, i64::from(day) * DAY_MS);
+        let mut carried = decode_counted(Some(&payload)).unwrap();
+        carried.source_offset = CARRIED_OVER;
+        let mut payload = Vec::new();
+        encode_counted(&carried, &mut payload);
+        self.records.push(Record { offset: self.end, key, payload });
+        self.end += 1;
     }
 
     pub(super) fn append(&mut self, gap: i64, item: u8, viewer: u8, day: i32) {
@@ -90,10 +105,10 @@ impl Truth {
     }
 
     /// What the key's records below the offset come to.
-    pub(super) fn below(&self, key: &CountKey, offset: i64) -> Fact {
+    pub(super) fn below(&self, key: &CountKey, offset: i64) -> &Fact {
         let facts = self.facts.get(key).map(Vec::as_slice).unwrap_or_default();
         let below = facts.partition_point(|(at, _)| *at < offset);
-        below.checked_sub(1).map(|last| facts[last].1.clone()).unwrap_or_default()
+        below.checked_sub(1).map_or(&NOTHING, |last| &facts[last].1)
     }
 
     /// A cell is exactly the log below its timestamp.
@@ -132,5 +147,5 @@ impl Truth {
 }
 
 pub(super) fn contains(all: &Sketch, part: &Sketch) -> bool {
-    !all.clone().merge(part)
+    all.register_eq(part) || !all.clone().merge(part)
 }

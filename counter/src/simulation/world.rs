@@ -1,14 +1,16 @@
 //! The world: who may do what next is decided by the seed.
 
+use super::Seen;
 use super::actors::{Actor, Counter, Flusher, Op, Waiting};
+use super::broken::Break;
 use super::truth::Truth;
-use super::{Break, Seen};
 use crate::words::{Answer, Ask, Fault, Work};
 use onlooker_event::CountKey;
 use onlooker_flusher::round;
+use onlooker_model::simulation::{Plan, Record};
 use onlooker_model::{Archive, Counts, Rule};
 use onlooker_ports::Archived;
-use rand::rngs::StdRng;
+use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
@@ -22,9 +24,10 @@ pub(super) struct Flight {
 }
 
 #[derive(Debug)]
-pub(super) struct World {
-    pub(super) rng: StdRng,
-    pub(super) broken: Break,
+pub(super) struct World<'a> {
+    pub(super) rng: SmallRng,
+    pub(super) record: &'a mut Record,
+    pub(super) broken: Option<Break>,
     pub(super) truth: Truth,
     pub(super) store: Counts,
     /// After a failover, the former primary, to which some still talk.
@@ -45,17 +48,26 @@ pub(super) struct World {
     pub(super) prompt: f64,
     /// How often what may go wrong does.
     pub(super) trouble: f64,
+    /// How often the store has no memory for a step, in 100.
+    pub(super) full_percent: u32,
+    steps: u32,
 }
 
-impl World {
-    pub(super) fn new(seed: u64, broken: Break) -> Self {
-        let mut rng = StdRng::seed_from_u64(seed);
+impl<'a> World<'a> {
+    pub(super) fn new(plan: &Plan, broken: Option<Break>, record: &'a mut Record) -> Self {
+        let mut rng = SmallRng::seed_from_u64(plan.seed_of_part(0));
         let fault = fault_of(broken);
         let counters = (0..rng.random_range(1..=2)).map(|_| Counter::new(&mut rng, fault)).collect();
         let flushers = (0..rng.random_range(1..=2)).map(|_| Flusher::default()).collect();
-        let without = if let Break::Store(rule) = broken { Some(rule) } else { None };
-        let (truth, archive) = beginning(seed, broken == Break::Timestamps);
+        let without = if let Some(Break::Store(rule)) = broken { Some(rule) } else { None };
+        let steps = match rng.random_range(0..20) {
+            0..10 => rng.random_range(20..100),
+            10..17 => rng.random_range(100..250),
+            _ => rng.random_range(250..600),
+        };
+        let (truth, archive) = beginning(plan, broken);
         Self {
+            record,
             broken,
             truth,
             store: Counts { without, ..Counts::default() },
@@ -71,15 +83,21 @@ impl World {
             seen: Seen::default(),
             prompt: *[0.0, 0.5, 0.95].choose(&mut rng).unwrap_or(&0.0),
             trouble: *[0.1, 0.4, 1.0].choose(&mut rng).unwrap_or(&1.0),
+            full_percent: *[0, 0, 0, 20].choose(&mut rng).unwrap_or(&0),
+            steps,
             rng,
         }
     }
 
-    /// Some hundred steps, and then rest. An error is a violation.
-    pub(super) fn run_and_tell(mut self) -> Result<Seen, String> {
-        for _ in 0..self.rng.random_range(50..700) {
+    /// The steps of the plan, and then rest. An error is a violation.
+    pub(super) fn live(mut self, plan: &Plan) -> Result<Seen, String> {
+        for step in plan.steps(self.steps) {
+            self.record.step(step);
+            self.rng = SmallRng::seed_from_u64(plan.seed_of(step));
             self.step()?;
         }
+        self.rng = SmallRng::seed_from_u64(plan.seed_of_part(1));
+        self.full_percent = 0;
         self.rest()?;
         Ok(self.seen)
     }
@@ -88,17 +106,25 @@ impl World {
         if self.store.applied.is_none() && self.rng.random_bool(0.03) {
             self.fail_over()?;
         }
-        let choice = self.rng.random_range(0..1000);
-        match choice {
-            0..450 => self.act(),
-            450..600 => self.land(),
-            600..700 if self.truth.len() < 40 => {
+        match self.rng.random_range(0..1000) {
+            600..620 => self.commit(),
+            620..720 if self.truth.len() < 40 => {
                 self.append();
                 Ok(())
             }
-            700.. if self.rng.random_bool(self.trouble) => self.trouble(choice),
-            _ => Ok(()),
+            720.. if self.rng.random_bool(self.trouble) => self.trouble(),
+            450.. if !self.flights.is_empty() => self.land(),
+            _ => self.act(),
         }
+    }
+
+    /// What is durable is committed to the log's group: from there on the log may drop its records.
+    fn commit(&mut self) -> Result<(), String> {
+        let durable = self.read_durable();
+        let committed = if self.broken == Some(Break::CommitsApplied) { self.store.applied } else { durable };
+        let Some(offset) = committed else { return Ok(()) };
+        self.record.say(|| format!("{offset} is committed"));
+        self.check_durable(offset)
     }
 
     pub(super) fn append(&mut self) {
@@ -106,6 +132,8 @@ impl World {
         let gap = if rng.random_bool(0.7) { 0 } else { rng.random_range(1..3) };
         let (item, viewer, day) = (rng.random_range(0..2), rng.random_range(0..7), rng.random_range(0..2));
         self.truth.append(gap, item, viewer, day);
+        let end = self.truth.end;
+        self.record.say(|| format!("record {}: item {item}, viewer {viewer}, day {day}", end - 1));
     }
 
     pub(super) fn actors(&self) -> Vec<Actor> {
@@ -125,8 +153,11 @@ impl World {
         }
     }
 
+    /// Somebody who waits for nothing goes on; if there is nobody, a request lands.
     pub(super) fn act(&mut self) -> Result<(), String> {
-        let actor = self.any_actor();
+        let mut free = self.actors();
+        free.retain(|actor| self.waiting(*actor).flights.is_empty());
+        let Some(actor) = free.choose(&mut self.rng).copied() else { return self.land() };
         self.act_as(actor)?;
         let prompt = self.rng.random_bool(self.prompt);
         while prompt && let Some(at) = self.flights.iter().position(|f| f.actor == actor) {
@@ -176,7 +207,9 @@ impl World {
                 return Ok(());
             }
             Ask::Lookup { from, keys } => {
-                counter.earlier = self.archive.clone();
+                if matches!(self.broken, Some(Break::NumberReadBeforeLookup | Break::BaseReadBeforeMissing)) {
+                    counter.earlier = self.archive.clone();
+                }
                 Op::Lookup { from, keys: keys.to_vec() }
             }
             Ask::Read { keys, .. } => {
@@ -197,12 +230,21 @@ impl World {
     pub(super) fn read_wrongly(&mut self, at: usize, keys: &[CountKey]) -> Option<Vec<Archived>> {
         let counter = &mut self.counters[at];
         match self.broken {
-            Break::ReadBeforeLookup => Some(keys.iter().map(|key| counter.earlier.read(key)).collect()),
-            Break::NilIsZero => {
+            Some(Break::NumberReadBeforeLookup) => {
+                let row =
+                    |key| Archived { number: counter.earlier.read(key).number, ..self.archive.read(key) };
+                Some(keys.iter().map(row).collect())
+            }
+            Some(Break::BaseReadBeforeMissing) => {
+                let row =
+                    |key| Archived { sketch: counter.earlier.read(key).sketch, ..self.archive.read(key) };
+                Some(keys.iter().map(row).collect())
+            }
+            Some(Break::NilIsZero) => {
                 let row = |key| Archived { number: None, ..self.archive.read(key) };
                 Some(keys.iter().map(row).collect())
             }
-            Break::BasesKept => {
+            Some(Break::BasesKept) => {
                 let kept = &mut counter.kept;
                 let row = |key: &CountKey| {
                     let now = self.archive.read(key);
@@ -216,7 +258,7 @@ impl World {
     }
 
     pub(super) fn work(&mut self, from: i64) -> Option<Work> {
-        let idle = self.broken != Break::NoIdleApply;
+        let idle = self.broken != Some(Break::NoIdleApply);
         let choice = if self.calm { 0 } else { self.rng.random_range(0..10) };
         if choice < 7 {
             if let Some(grouped) = self.truth.read(from, self.rng.random_range(1..5)) {
@@ -246,14 +288,14 @@ impl World {
             round::Ask::ReadSketches { applied, keys } => Op::ReadSketches { applied, keys: keys.to_vec() },
             round::Ask::Write(cells) => {
                 let cells = cells.to_vec();
-                if self.broken == Break::NoAcknowledgement {
+                if self.broken == Some(Break::NoAcknowledgement) {
                     round.answer(round::Answer::Written(vec![true; cells.len()]));
                 }
                 for cell in &cells {
                     self.truth.check_cell(cell)?;
                     self.send(Actor::Flusher(at), Op::Write(cell.clone()));
                 }
-                if self.broken == Break::NoAcknowledgement {
+                if self.broken == Some(Break::NoAcknowledgement) {
                     self.flushers[at].waiting.flights.clear();
                 }
                 return Ok(());
@@ -264,7 +306,11 @@ impl World {
                 self.check_durable(offset)?;
                 Op::SetDurable(offset)
             }
-            round::Ask::End(_) => {
+            round::Ask::End(round::Ending::Corrupt) => {
+                return Err(format!("{:?} cannot be", round.done().corrupt));
+            }
+            round::Ask::End(ending) => {
+                self.record.say(|| format!("flusher {at} ends a round: {ending:?}"));
                 self.flushers[at].round = None;
                 return Ok(());
             }
@@ -274,25 +320,29 @@ impl World {
     }
 }
 
-/// Every third log begins with what was counted in another one.
-fn beginning(seed: u64, without_timestamps: bool) -> (Truth, Archive) {
-    let mut rng = StdRng::seed_from_u64(!seed);
-    let (mut truth, mut archive) = (Truth::default(), Archive { without_timestamps, ..Archive::default() });
-    if seed.is_multiple_of(3) {
+/// Every third log begins with what was counted in another one, and with some of its records.
+fn beginning(plan: &Plan, broken: Option<Break>) -> (Truth, Archive) {
+    let mut rng = SmallRng::seed_from_u64(plan.seed_of_part(2));
+    let without = if let Some(Break::Archive(timestamp)) = broken { Some(timestamp) } else { None };
+    let (mut truth, mut archive) = (Truth::default(), Archive { without, ..Archive::default() });
+    if plan.seed().is_multiple_of(3) {
         for item in 0..rng.random_range(1..=3) {
             // One-sided at times: some viewers are known in the log as well, some items are not.
             let viewers: Vec<u8> = (0..rng.random_range(1..6)).map(|_| rng.random_range(0..9)).collect();
             let cells = truth.begin_with(item, &viewers, 0);
             cells.iter().for_each(|cell| archive.write(cell));
+            for viewer in viewers.iter().filter(|viewer| **viewer % 2 == 0) {
+                truth.carry_over(item, *viewer, 0);
+            }
         }
     }
     (truth, archive)
 }
 
-pub(super) fn fault_of(broken: Break) -> Fault {
+pub(super) fn fault_of(broken: Option<Break>) -> Fault {
     match broken {
-        Break::Heart(fault) => fault,
-        Break::Store(Rule::UnchangedIsDirty) => Fault::TellUnchanged,
+        Some(Break::Heart(fault)) => fault,
+        Some(Break::Store(Rule::UnchangedIsDirty)) => Fault::TellUnchanged,
         _ => Fault::None,
     }
 }

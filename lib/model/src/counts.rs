@@ -16,6 +16,8 @@ pub enum Rule {
     ApplyExact,
     /// The same, but a store that is further is good enough, and stays there.
     ApplyNotFurther,
+    /// A step that does not fit is answered by a gap. Without it, it changes nothing and says that it did.
+    ApplyTellsGap,
     /// A look-up is answered only if the store stands at `from`.
     LookupExact,
     /// A sketch that is absent without a base is `Missing`.
@@ -28,8 +30,12 @@ pub enum Rule {
     UnchangedIsDirty,
     /// A sketch that changed loses its TTL.
     Persist,
-    /// A sketch that is present ignores the base.
+    /// A sketch that is present ignores the base. Without it, the base is merged into it.
     PresentIgnoresBase,
+    /// The same. Without it, the base replaces it, as a `SET` would.
+    BaseReplacesNothing,
+    /// Only what is archived may be evicted.
+    EvictCleanOnly,
     /// The store's position is set only where there is none.
     InitOnce,
     /// A round's readings are refused when the store stands below where the round began.
@@ -98,9 +104,17 @@ impl Counts {
 
     /// Evicts one of the sketches that may be.
     pub fn evict(&mut self, key: &CountKey) {
-        if self.evictable.remove(key) {
+        if self.evictable.remove(key) || !self.keeps(Rule::EvictCleanOnly) {
             self.sketches.remove(key);
         }
+    }
+
+    /// The sketches that may be evicted.
+    pub fn evictable(&self) -> Vec<CountKey> {
+        if self.keeps(Rule::EvictCleanOnly) {
+            return self.evictable.iter().cloned().collect();
+        }
+        self.sketches.keys().cloned().collect()
     }
 
     /// INIT.
@@ -130,8 +144,11 @@ impl Counts {
             Some(Rule::ApplyNotFurther) => self.applied.is_some_and(|a| a >= batch.from),
             _ => self.applied == Some(batch.from),
         };
-        if !fits {
+        if !fits && self.keeps(Rule::ApplyTellsGap) {
             return ApplyOutcome::Gap(self.applied);
+        }
+        if !fits {
+            return ApplyOutcome::Done;
         }
         let (mut missing, mut corrupt) = (Vec::new(), Vec::new());
         for (at, sketch) in batch.sketches.iter().enumerate() {
@@ -178,8 +195,12 @@ impl Counts {
         let base = add.base.clone().unwrap_or_default();
         let from_base = || base.blob.as_ref().and_then(|b| Sketch::from_redis(b).ok()).unwrap_or_default();
         let ignore_base = self.keeps(Rule::PresentIgnoresBase);
+        let replace = !self.keeps(Rule::BaseReplacesNothing) && add.base.is_some();
         if let Some(Stored::Sketch(sketch)) = self.sketches.get_mut(&add.key) {
             let mut rose = false;
+            if replace {
+                *sketch = from_base();
+            }
             for member in &add.members {
                 rose |= sketch.add(member);
             }

@@ -8,7 +8,7 @@ mod log;
 mod port;
 pub mod simulation;
 
-pub use archive::Archive;
+pub use archive::{Archive, Timestamp};
 pub use counts::{Counts, Rule, Stored, UNCHANGED};
 pub use fate::{Fate, Journal};
 pub use log::{Assignment, Log, LogReader};
