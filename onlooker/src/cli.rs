@@ -65,6 +65,10 @@ enum Command {
     Inspect(ops::InspectArgs),
     Explain(ops::ExplainArgs),
     Verify(ops::VerifyArgs),
+    Replay(ops::ReplayArgs),
+    Rebuild(ops::RebuildArgs),
+    Recount(ops::RecountArgs),
+    Diff(ops::DiffArgs),
     #[cfg(feature = "cluster")]
     Schema(cluster::SchemaArgs),
     /// Shows or checks the configuration
@@ -133,6 +137,10 @@ async fn dispatch(cli: Cli, env: &[(String, String)]) -> Result<ExitCode> {
         Command::Inspect(args) => ops::inspect(args, told(from, env)?).await,
         Command::Explain(args) => ops::explain(args, told(from, env)?).await,
         Command::Verify(args) => ops::verify(args, told(from, env)?).await,
+        Command::Replay(args) => ops::replay(args, told(from, env)?).await,
+        Command::Rebuild(args) => ops::rebuild(args, told(from, env)?).await,
+        Command::Recount(args) => ops::recount(args, told(from, env)?).await,
+        Command::Diff(args) => ops::diff(args, told(from, env)?).await,
         #[cfg(feature = "cluster")]
         Command::Topics { command: Some(command), .. } => {
             cluster::topics(command, &load(from, env)?).await.map(done)

@@ -22,6 +22,11 @@ pub(crate) enum Mark {
         /// Set when all of it is there, and only the filters' start is missing: what they begin with.
         note: Option<String>,
     },
+    /// Another system's log, read again into this folder.
+    Shadow {
+        /// That log's generation.
+        of: String,
+    },
     /// Everything is in the cluster.
     Promoted {
         /// The cluster.
@@ -66,6 +71,9 @@ impl Mark {
             Some(Self::Promoting { to, .. }) => bail!(
                 "{name} is on its way to {to}, which takes its views already: run `onlooker promote` again to finish"
             ),
+            Some(Self::Shadow { of }) => {
+                bail!("{name} is a shadow, made of log {of} by a replay: it takes no views")
+            }
             Some(Self::Promoted { to }) => {
                 bail!(
                     "{name} was moved to {to}: its counts go on there, and nothing is counted here any more"

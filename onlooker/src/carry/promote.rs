@@ -168,7 +168,7 @@ impl Moving {
                 bail!("{} is on its way to {other} already", self.folder.display())
             }
             Some(Mark::Promoting { note, .. }) => Some(note),
-            Some(Mark::Restoring) => return Mark::refuse(&self.folder),
+            Some(Mark::Restoring | Mark::Shadow { .. }) => return Mark::refuse(&self.folder),
             None => None,
         };
         agree(&self.config, target, &self.folder)?;

@@ -230,6 +230,29 @@ fn unknown_section(name: &str, faults: &mut Vec<Fault>) {
 }
 
 impl Config {
+    /// The same with other rules: what a verdict depends on besides the log, of the sections `[filter]` and `[sites]`.
+    /// What they do not set stays.
+    pub(crate) fn with_rules(&self, rules: &Table) -> anyhow::Result<Config> {
+        let mut sites = Table::new();
+        for (name, site) in &self.sites {
+            let mut kept = Table::new();
+            kept.insert("window_s".into(), Value::Integer(site.window_s.into()));
+            kept.insert("items".into(), Value::try_from(site.items)?);
+            sites.insert(name.clone(), Value::Table(kept));
+        }
+        let mut kept = Table::new();
+        kept.insert("filter".into(), Value::try_from(&self.filter)?);
+        kept.insert("sites".into(), Value::Table(sites));
+        let other = Config::read(&Layers { tree: rules.clone(), faults: Vec::new() }.over(&kept))?;
+        let mut config = self.clone();
+        (config.filter.slice_s, config.filter.lateness_s) = (other.filter.slice_s, other.filter.lateness_s);
+        for (name, site) in other.sites {
+            let own = config.sites.entry(name).or_default();
+            (own.window_s, own.items) = (site.window_s, site.items);
+        }
+        Ok(config)
+    }
+
     /// Reads all sections and reports all faults at once.
     pub(crate) fn read(layers: &Layers) -> Result<Config, Faults> {
         let mut faults = layers.faults.clone();

@@ -1,9 +1,11 @@
 //! Where a command asks.
 
-use super::{Ask, Out, answer};
+use super::raw::{Remote, Source};
+use super::{Ask, Out, Sight, answer};
 use crate::config::Config;
-use crate::run::{Session, System, with_system};
+use crate::run::{Session, System, judge_as, with_system};
 use crate::target::running;
+use crate::wiring::embedded::FolderSight;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::path::PathBuf;
@@ -96,14 +98,45 @@ impl At {
         Ok(())
     }
 
+    /// Works with the log and the archive as they are. The configuration that comes along is the system's own, with the
+    /// rules that its views are judged by.
+    pub(super) async fn with_source<T>(&self, told: Told, act: impl Work<T>) -> Result<T> {
+        let mut config = told.config.clone();
+        #[cfg(feature = "cluster")]
+        if self.is_cluster(&told) {
+            let sight = crate::wiring::cluster::ClusterSight::new(&config)?;
+            return act.on(Source::Here(sight), config).await;
+        }
+        if let Some(dir) = &self.dir {
+            config.embedded.dir.clone_from(dir);
+        }
+        match running(&config.embedded.dir).await? {
+            Some(session) => {
+                judge_as(&mut config)?;
+                act.on(Source::<FolderSight>::There(Remote::open(session).await?), config).await
+            }
+            None => {
+                let on = async |system: &System, config: &Config| {
+                    act.on(Source::Here(system.store.sight()), config.clone()).await
+                };
+                with_system(config, false, on).await
+            }
+        }
+    }
+
     #[cfg(feature = "cluster")]
     fn is_cluster(&self, told: &Told) -> bool {
         self.cluster || (self.dir.is_none() && told.names_cluster)
     }
 }
 
+/// What is done with a system's log and archive, of whatever kind it is.
+pub(super) trait Work<T> {
+    fn on<S: Sight>(self, source: Source<S>, config: Config) -> impl Future<Output = Result<T>>;
+}
+
 /// From the process that has the folder open.
-async fn fetch(session: &Session, ask: &Ask, out: Out) -> Result<()> {
+pub(super) async fn fetch(session: &Session, ask: &Ask, out: Out) -> Result<()> {
     let http = crate::http::client(PATIENCE)?;
     let url = format!("{}{}", session.admin, super::route::PATH);
     let answer = http.post(&url).bearer_auth(&session.admin_token).json(ask).send().await;

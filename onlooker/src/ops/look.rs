@@ -85,6 +85,16 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     ms.map(Duration::from_millis).ok_or_else(|| "wants a number with ms, s, m, h or d, e.g. 90s".to_owned())
 }
 
+/// A time, `2026-11-29T00:00Z`, or how long ago, `24h`. Milliseconds since 1970.
+pub(super) fn parse_time(text: &str) -> Result<i64, String> {
+    if let Ok(ago) = parse_duration(text) {
+        return Ok(now_ms() - i64::try_from(ago.as_millis()).unwrap_or(i64::MAX));
+    }
+    let time: Result<jiff::Timestamp, _> = text.parse();
+    time.map(|time| time.as_millisecond())
+        .map_err(|_| "wants a time with its zone (2026-11-29T00:00Z) or how long ago (24h)".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

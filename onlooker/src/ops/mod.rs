@@ -9,7 +9,9 @@ mod explain;
 mod inspect;
 mod lag;
 mod look;
+mod raw;
 mod record;
+mod replay;
 mod route;
 mod sight;
 mod table;
@@ -21,6 +23,7 @@ pub(crate) use at::Told;
 pub(crate) use explain::{ExplainArgs, run as explain};
 pub(crate) use inspect::{InspectArgs, run as inspect};
 pub(crate) use lag::{LagArgs, run as lag};
+pub(crate) use replay::{DiffArgs, RebuildArgs, RecountArgs, ReplayArgs, diff, rebuild, recount, replay};
 pub(crate) use route::route;
 pub(crate) use sight::{JudgedBy, Sight};
 pub(crate) use tail::{TailArgs, run as tail};
@@ -46,6 +49,7 @@ pub(crate) enum Ask {
     Inspect(inspect::Ask),
     Explain(explain::Ask),
     Verify(verify::Ask),
+    Raw(raw::Ask),
 }
 
 /// Where the lines of an answer go.
@@ -74,6 +78,7 @@ pub(crate) async fn answer<S: Sight>(sight: &S, ask: Ask, out: Out) -> Result<()
         Ask::Inspect(ask) => inspect::answer(sight, ask, out).await,
         Ask::Explain(ask) => explain::answer(sight, ask, out).await,
         Ask::Verify(ask) => verify::answer(sight, ask, out).await,
+        Ask::Raw(ask) => raw::answer(sight, ask, out).await,
     }
 }
 

@@ -85,6 +85,14 @@ pub(crate) fn judged_by(folder: &Path) -> Result<ops::JudgedBy> {
     Ok(Rules::read(folder)?.map(|rules| rules.judged_by()).unwrap_or_default())
 }
 
+/// Lets a configuration judge as the folder's views are judged, whatever it says itself.
+pub(crate) fn judge_as(config: &mut Config) -> Result<()> {
+    if let Some(rules) = Rules::read(&config.embedded.dir)? {
+        rules.put_into(config);
+    }
+    Ok(())
+}
+
 /// What waits in the folder was taken in under the rules that it was opened with last, and is judged by them first.
 async fn by_former_rules(config: &Config) -> Result<()> {
     let Some(former) = Rules::read(&config.embedded.dir)? else { return Ok(()) };
@@ -142,9 +150,7 @@ pub(crate) async fn with_system<T>(
     if !marked {
         Mark::refuse(&config.embedded.dir)?;
     }
-    if let Some(rules) = Rules::read(&config.embedded.dir)? {
-        rules.put_into(&mut config);
-    }
+    judge_as(&mut config)?;
     config.collector.listen = ([127, 0, 0, 1], 0).into();
     let trigger = ShutdownTrigger::default();
     let mut supervisor = Supervisor::new(trigger.clone(), Duration::from_millis(config.process.drain_ms));

@@ -13,8 +13,9 @@ use onlooker_embedded::store::{Folder, FolderError, MemoryCounts, MemoryDedup, R
 use onlooker_event::CountKey;
 use onlooker_filter::FilterPorts;
 use onlooker_flusher::FlusherPorts;
-use onlooker_ports::{GroupReader, Position, Topic};
+use onlooker_ports::{Archived, GroupReader, Position, Topic};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -184,6 +185,40 @@ impl Store {
         Ok(())
     }
 
+    /// Lets the filter begin where it is told instead.
+    pub(crate) async fn judge_from(&self, positions: &[Position]) -> Result<()> {
+        let mut reader = self.log.reader(Topic::Views, FILTER);
+        reader.commit(positions).await?;
+        reader.close(Duration::from_secs(1)).await;
+        Ok(())
+    }
+
+    /// Per partition of `views`: up to where it is judged.
+    pub(crate) fn judged(&self) -> Vec<Option<i64>> {
+        let committed = self.log.committed(FILTER, Topic::Views);
+        committed.into_iter().map(|committed| Some(committed?.offset)).collect()
+    }
+
+    /// Per partition of `views.counted`: up to where it is counted.
+    pub(crate) async fn counted(&self) -> Result<Vec<Option<i64>>> {
+        use onlooker_ports::CountReader;
+        let partitions: Vec<i32> = (0..).take(self.partitions as usize).collect();
+        let states = self.counts.states(&partitions).await?;
+        Ok(states.into_iter().map(|state| Some(state?.applied)).collect())
+    }
+
+    /// Offsets that are counted and not archived; of the log's own verdicts also those that are not counted yet.
+    pub(crate) async fn unarchived(&self, own: bool) -> Result<i64> {
+        use onlooker_ports::Archive;
+        let ends = self.log.ends(Topic::Counted);
+        let mut rest = 0;
+        for ((partition, counted), end) in (0..).zip(self.counted().await?).zip(ends) {
+            let to = if own { end } else { counted.unwrap_or(0) };
+            rest += (to - self.archive.durable(partition).await?.unwrap_or(0)).max(0);
+        }
+        Ok(rest)
+    }
+
     /// True if there was no log in the folder.
     pub(crate) fn created(&self) -> bool {
         self.created
@@ -285,6 +320,33 @@ pub(crate) struct FolderPlace {
     archive: Arc<RedbArchive>,
     #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "asked when a folder moves"))]
     counts: MemoryCounts,
+}
+
+/// All rows of a folder that no process has open. Changes nothing.
+pub(crate) async fn rows(folder: &Path, config: EmbeddedConfig) -> Result<BTreeMap<CountKey, Archived>> {
+    let path = folder.to_owned();
+    let opening = tokio::task::spawn_blocking(move || {
+        let folder = Folder::open(&path)?;
+        if !EmbeddedLog::is_in(&folder.log()?) {
+            bail!("{} has no log", path.display());
+        }
+        let (log, report) = EmbeddedLog::open(&folder.log()?, config.partitions, config.log)?;
+        let generation = format!("{:016x}", report.id);
+        let archive = RedbArchive::open(&folder.archive(), &generation, config.archive_cache_bytes);
+        Ok((archive.with_context(|| format!("{} cannot be opened", folder.archive().display()))?, log))
+    });
+    let (archive, log) = opening.await.context("opening ended early")??;
+    let (sink, mut batches) = mpsc::channel::<Rows>(4);
+    let collecting = async {
+        let mut rows = BTreeMap::new();
+        while let Some(batch) = batches.recv().await {
+            rows.extend(batch);
+        }
+        Ok(rows)
+    };
+    let (_, rows) = tokio::try_join!(scan(&archive, sink), collecting)?;
+    log.close().await;
+    Ok(rows)
 }
 
 /// What has not got through a folder's rooms yet.

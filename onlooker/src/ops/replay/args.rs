@@ -1,0 +1,289 @@
+//! The commands.
+
+use super::super::at::{At, Told, Work};
+use super::super::look::{duration, parse_time, place};
+use super::super::raw::Source;
+use super::super::table::{row, table};
+use super::super::{Sight, exit};
+use super::diff::{Compared, Difference, ShadowRows, compare};
+use super::plan::{Kind, Shadow, Wish};
+use super::rooms::{self, Step};
+use crate::cli::say;
+use crate::config::Config;
+use crate::wiring::embedded::rows;
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Judges views again, by the rules that they were judged by, into a shadow beside the live counts
+///
+/// Reads `views` with its own offsets and times, so that every verdict is the one of the first time, at any speed. An
+/// interrupted replay goes on where it was when it is run again.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example: onlooker replay --from 2026-11-29T00:00Z --into /tmp/shadow && onlooker diff /tmp/shadow"
+)]
+pub(crate) struct ReplayArgs {
+    /// Views from then on: a time (2026-11-29T00:00Z), or how long ago (24h). Default: all
+    #[arg(long, value_parser = parse_time)]
+    from: Option<i64>,
+    /// Views before then. Default: all that are judged by now
+    #[arg(long, value_parser = parse_time)]
+    to: Option<i64>,
+    #[command(flatten)]
+    into: Into,
+    #[command(flatten)]
+    at: At,
+}
+
+/// Counts verdicts again into a shadow beside the live counts
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: onlooker rebuild --into /tmp/shadow && onlooker diff /tmp/shadow")]
+pub(crate) struct RebuildArgs {
+    #[command(flatten)]
+    into: Into,
+    #[command(flatten)]
+    at: At,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+struct Into {
+    /// The shadow: a folder, made if it is not there, or an earlier shadow to go on with
+    #[arg(long)]
+    into: PathBuf,
+    /// Of this item alone; may be repeated
+    #[arg(long = "item", value_name = "ITEM")]
+    items: Vec<String>,
+    /// The items' site; may be left out where there is only one
+    #[arg(long, requires = "items")]
+    site: Option<String>,
+    /// Records a second (default: as fast as it goes)
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    rate: Option<u32>,
+    /// Also where retention has removed the beginning of what is to be read
+    #[arg(long)]
+    partial: bool,
+}
+
+/// Shows what counts would be under other rules
+///
+/// Judges views again by the rules of another configuration file ([filter], [sites]) and shows each count that differs.
+/// Exit code 3 if any does.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: onlooker recount --rules stricter.toml --since 24h --dry-run")]
+pub(crate) struct RecountArgs {
+    /// A configuration file with the other rules; what it does not set stays
+    #[arg(long)]
+    rules: PathBuf,
+    /// Views from then on: a time, or how long ago. Default: all
+    #[arg(long, value_parser = parse_time)]
+    since: Option<i64>,
+    /// Change nothing; there is no other way yet
+    #[arg(long, required = true)]
+    dry_run: bool,
+    /// Also counts of single days
+    #[arg(long)]
+    days: bool,
+    /// Also where retention has removed the beginning of what is to be read
+    #[arg(long)]
+    partial: bool,
+    #[command(flatten)]
+    at: At,
+}
+
+/// Shows each count that is not the same in a shadow
+///
+/// Exit code 3 if any differs.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DiffArgs {
+    /// The shadow
+    shadow: PathBuf,
+    #[command(flatten)]
+    at: At,
+}
+
+pub(crate) async fn replay(args: ReplayArgs, told: Told) -> Result<ExitCode> {
+    let wish = args.into.wish(&told, args.from, args.to)?;
+    let work = Reading { kind: Kind::Replay, wish, into: args.into, json: args.at.json };
+    args.at.with_source(told, work).await
+}
+
+pub(crate) async fn rebuild(args: RebuildArgs, told: Told) -> Result<ExitCode> {
+    let wish = args.into.wish(&told, None, None)?;
+    let work = Reading { kind: Kind::Rebuild, wish, into: args.into, json: args.at.json };
+    args.at.with_source(told, work).await
+}
+
+impl Into {
+    fn wish(&self, told: &Told, from_ms: Option<i64>, to_ms: Option<i64>) -> Result<Wish> {
+        let mut items = None;
+        if !self.items.is_empty() {
+            let site = told.site(self.site.as_deref())?;
+            let key = |item: &String| {
+                let (key, _) = place(&site, item, 1)?;
+                anyhow::Ok(String::from_utf8_lossy(key.as_bytes()).into_owned())
+            };
+            let mut keys = self.items.iter().map(key).collect::<Result<Vec<_>>>()?;
+            keys.sort_unstable();
+            keys.dedup();
+            items = Some(keys);
+        }
+        if from_ms.zip(to_ms).is_some_and(|(from, to)| from >= to) {
+            bail!("--to is not after --from");
+        }
+        Ok(Wish { from_ms, to_ms, items, partial: self.partial })
+    }
+}
+
+struct Reading {
+    kind: Kind,
+    wish: Wish,
+    into: Into,
+    json: bool,
+}
+
+impl Work<ExitCode> for Reading {
+    async fn on<S: Sight>(self, source: Source<S>, config: Config) -> Result<ExitCode> {
+        let Self { kind, wish, into, json } = self;
+        let shadow = Shadow::plan(&source, &into.into, kind, &wish, &config).await?;
+        let mut teller = Teller::new(json);
+        read(Arc::new(source), &shadow, &into.into, config, into.rate, |step| teller.tell(step)).await?;
+        let name = into.into.display();
+        if !json {
+            say(&format!("{} offsets are in {name}; `onlooker diff {name}` compares\n", shadow.offsets()))?;
+        }
+        Ok(exit(false))
+    }
+}
+
+async fn read<S: Sight>(
+    source: Arc<Source<S>>,
+    shadow: &Shadow,
+    folder: &Path,
+    mut config: Config,
+    rate: Option<u32>,
+    tell: impl FnMut(Step) -> Result<()>,
+) -> Result<()> {
+    config.embedded.dir = folder.to_owned();
+    rooms::run(source, shadow, config, rate, tell).await
+}
+
+/// Progress: a line for each step on standard error, or as JSON on standard output.
+struct Teller {
+    json: bool,
+    told: Option<Instant>,
+}
+
+impl Teller {
+    fn new(json: bool) -> Self {
+        Self { json, told: None }
+    }
+
+    fn tell(&mut self, step: Step) -> Result<()> {
+        let every = if std::io::stderr().is_terminal() { 1 } else { 10 };
+        let last = step.done >= step.of;
+        if !last && self.told.is_some_and(|told| told.elapsed() < Duration::from_secs(every)) {
+            return Ok(());
+        }
+        self.told = Some(Instant::now());
+        let seconds = step.elapsed.as_secs_f64();
+        let per_s = step.done as f64 / seconds.max(0.001);
+        let left_ms = (step.of - step.done) as f64 / per_s.max(0.001) * 1_000.0;
+        if self.json {
+            let line = json!({ "done": step.done, "of": step.of, "per_s": per_s.round(), "left_ms": left_ms.round() });
+            return say(&format!("{line}\n"));
+        }
+        let eta = if step.done == 0 { "?".to_owned() } else { duration(left_ms as i64) };
+        eprintln!("{} of {} offsets, {per_s:.0} a second, {eta} left", step.done, step.of);
+        Ok(())
+    }
+}
+
+pub(crate) async fn diff(args: DiffArgs, told: Told) -> Result<ExitCode> {
+    let shadow = Shadow::read(&args.shadow)?;
+    let shadow = shadow.with_context(|| format!("there is no shadow {}", args.shadow.display()))?;
+    let rows = rows(&args.shadow, told.config.embedded.clone()).await?;
+    let (differences, compared) = args.at.with_source(told, Comparing { shadow, rows }).await?;
+    show(&differences, &compared, args.at.json, true)
+}
+
+struct Comparing {
+    shadow: Shadow,
+    rows: ShadowRows,
+}
+
+impl Work<(Vec<Difference>, Compared)> for Comparing {
+    async fn on<S: Sight>(self, source: Source<S>, _: Config) -> Result<(Vec<Difference>, Compared)> {
+        compare(&source, &self.shadow, self.rows).await
+    }
+}
+
+pub(crate) async fn recount(args: RecountArgs, told: Told) -> Result<ExitCode> {
+    let text = std::fs::read_to_string(&args.rules);
+    let text = text.with_context(|| format!("cannot read {}", args.rules.display()))?;
+    let rules: toml::Table = text.parse().with_context(|| args.rules.display().to_string())?;
+    if let Some(section) = rules.keys().find(|key| !["filter", "sites"].contains(&key.as_str())) {
+        bail!("{}: [{section}] is no rule; rules are [filter] and [sites]", args.rules.display());
+    }
+    let (json, days) = (args.at.json, args.days);
+    let wish = Wish { from_ms: args.since, partial: args.partial, ..Wish::default() };
+    let work = Recounting { wish, rules, json };
+    let (differences, compared) = args.at.with_source(told, work).await?;
+    show(&differences, &compared, json, days)
+}
+
+struct Recounting {
+    wish: Wish,
+    rules: toml::Table,
+    json: bool,
+}
+
+impl Work<(Vec<Difference>, Compared)> for Recounting {
+    async fn on<S: Sight>(self, source: Source<S>, config: Config) -> Result<(Vec<Difference>, Compared)> {
+        let folder = tempfile::tempdir().context("making a temporary folder")?;
+        let config = config.with_rules(&self.rules)?;
+        let shadow = Shadow::plan(&source, folder.path(), Kind::Replay, &self.wish, &config).await?;
+        let source = Arc::new(source);
+        let mut teller = Teller::new(false);
+        let tell = |step| if self.json { Ok(()) } else { teller.tell(step) };
+        let settings = config.embedded.clone();
+        read(Arc::clone(&source), &shadow, folder.path(), config, None, tell).await?;
+        compare(&source, &shadow, rows(folder.path(), settings).await?).await
+    }
+}
+
+fn show(differences: &[Difference], compared: &Compared, json: bool, days: bool) -> Result<ExitCode> {
+    let shown: Vec<&Difference> = differences.iter().filter(|d| days || d.scope == "*").collect();
+    if json {
+        for difference in &shown {
+            say(&format!("{}\n", serde_json::to_string(difference)?))?;
+        }
+        say(&format!("{}\n", json!({ "compared": compared })))?;
+        return Ok(exit(compared.differences > 0));
+    }
+    if !shown.is_empty() {
+        let mut rows = vec![row!["item", "site", "scope", "views", "then", "change", "uniques", "then"]];
+        for d in &shown {
+            rows.push(row![
+                d.item,
+                d.site,
+                if d.scope == "*" { "all" } else { &d.scope },
+                d.live_views,
+                d.shadow_views,
+                format!("{:+}", i128::from(d.shadow_views) - i128::from(d.live_views)),
+                d.live_uniques,
+                d.shadow_uniques,
+            ]);
+        }
+        say(&table(&rows))?;
+    }
+    say(&format!(
+        "{} counts compared, {} differ; {} views here, {} there\n",
+        compared.counts, compared.differences, compared.live_views, compared.shadow_views
+    ))?;
+    Ok(exit(compared.differences > 0))
+}
