@@ -138,11 +138,31 @@ fn read(
     let scout = Scout::new(config, topic)?;
     // Time before 1970 is asked for when a slice begins there, which the broker would take for a special request.
     let first = scout.first_at(&partitions, from_ms.max(0))?;
+    if from_ms > 0 {
+        tell_of_gaps(&scout, topic, &first)?;
+    }
     drop(scout);
     // Nothing so young stood below the end where there is no start.
     let range = |(partition, end): &(i32, i64)| Some((*partition, *first.get(partition)?..*end));
     let ranges: Vec<(i32, Range<i64>)> = ends.iter().filter_map(range).collect();
     read_ranges(config, topic, &ranges, batches)
+}
+
+/// A log that lost records, and whose first one left is young enough to be asked for, may have lost some that were, too.
+/// What is read is then too little, and nobody else would notice.
+fn tell_of_gaps(scout: &Scout, topic: &str, first: &BTreeMap<i32, i64>) -> Result<(), PortError> {
+    for (partition, first) in first {
+        let (earliest, _) = scout.bounds(*partition)?;
+        if earliest > 0 && *first == earliest {
+            tracing::warn!(
+                topic,
+                partition,
+                earliest,
+                "retention may have removed records that are needed: what they say counts as never said"
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Reads committed records of these ranges, until every position has passed its range's end. Blocks.

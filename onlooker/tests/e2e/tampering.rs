@@ -157,6 +157,34 @@ async fn what_retention_removed_is_said_and_the_rest_counts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_memory_that_is_rebuilt_from_too_few_verdicts_says_so() {
+    let system = System::start(Wishes::default());
+    let hands = Hands::of(&system);
+    let _collector = system.role("collector");
+    let filter = system.role("filter");
+    let http = system.http();
+    http.send(&crowd(0..70)).await;
+    Ledger::check(&system, &HashSet::new());
+    stop(&filter);
+    // Nothing is missing from a log that begins at its beginning.
+    system.dedup_eyes().flush_all();
+    let filter = system.role("filter");
+    http.send(&crowd(0..140)).await;
+    Ledger::check(&system, &HashSet::new());
+    assert!(!filter.log().contains("retention may have removed"), "{}", filter.log());
+    stop(&filter);
+    hands.remove_records("views.counted").await;
+    system.dedup_eyes().flush_all();
+    let filter = system.role("filter");
+    http.send(&crowd(140..210)).await;
+    wait_until("new ones", LONG, || system.log().records("views.counted").len() >= 70).unwrap();
+    stop(&filter);
+    system.dedup_eyes().flush_all();
+    let filter = system.role("filter");
+    assert!(filter.log().contains("retention may have removed"), "{}", filter.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_group_that_lost_its_offsets_counts_nothing_twice() {
     let system = System::start(Wishes::default());
     let hands = Hands::of(&system);
