@@ -9,6 +9,7 @@ pub mod install;
 pub mod java;
 pub mod kafka;
 mod kafka_config;
+pub mod kafka_tools;
 mod managed;
 pub mod ports;
 pub mod process;

@@ -10,7 +10,6 @@ use super::plan::{Kind, Shadow, Wish};
 use super::rooms::{self, Step};
 use crate::cli::say;
 use crate::config::Config;
-use crate::wiring::embedded::rows;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 use std::io::IsTerminal;
@@ -206,7 +205,7 @@ impl Teller {
 pub(crate) async fn diff(args: DiffArgs, told: Told) -> Result<ExitCode> {
     let shadow = Shadow::read(&args.shadow)?;
     let shadow = shadow.with_context(|| format!("there is no shadow {}", args.shadow.display()))?;
-    let rows = rows(&args.shadow, told.config.embedded.clone()).await?;
+    let rows = shadow.rows(&args.shadow, &told.config).await?;
     let (differences, compared) = args.at.with_source(told, Comparing { shadow, rows }).await?;
     show(&differences, &compared, args.at.json, true)
 }
@@ -250,9 +249,8 @@ impl Work<(Vec<Difference>, Compared)> for Recounting {
         let source = Arc::new(source);
         let mut teller = Teller::new(false);
         let tell = |step| if self.json { Ok(()) } else { teller.tell(step) };
-        let settings = config.embedded.clone();
-        read(Arc::clone(&source), &shadow, folder.path(), config, None, tell).await?;
-        compare(&source, &shadow, rows(folder.path(), settings).await?).await
+        read(Arc::clone(&source), &shadow, folder.path(), config.clone(), None, tell).await?;
+        compare(&source, &shadow, shadow.rows(folder.path(), &config).await?).await
     }
 }
 

@@ -3,6 +3,7 @@
 use super::super::Sight;
 use super::super::look::{now_ms, time};
 use super::super::raw::Source;
+use super::diff::ShadowRows;
 use crate::carry::Mark;
 use crate::config::Config;
 use anyhow::{Context, Result, bail};
@@ -70,6 +71,13 @@ impl Shadow {
     pub(super) fn write(&self, folder: &Path) -> Result<()> {
         Mark::Shadow { of: self.generation.clone() }.write(folder)?;
         crate::run::write_privately(&folder.join(FILE), &serde_json::to_vec_pretty(self)?)
+    }
+
+    /// All counts that the folder has.
+    pub(super) async fn rows(&self, folder: &Path, config: &Config) -> Result<ShadowRows> {
+        let mut settings = config.embedded.clone();
+        settings.partitions = u32::try_from(self.begin.len())?;
+        crate::wiring::embedded::rows(folder, settings).await
     }
 
     pub(super) fn topic(&self) -> Topic {

@@ -42,6 +42,11 @@ impl Role {
         outcome.unwrap_or_else(|e| panic!("{e:#}\nreadyz: {:?}", self.admin_text("readyz")));
     }
 
+    /// The role and a number.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Where its admin listener is.
     pub(crate) fn admin(&self) -> String {
         format!("127.0.0.1:{}", self.admin)
