@@ -5,6 +5,7 @@
 //! people see is made of the lines by the command alone.
 
 mod at;
+mod dead;
 mod explain;
 mod inspect;
 mod lag;
@@ -20,6 +21,7 @@ mod topics;
 mod verify;
 
 pub(crate) use at::Told;
+pub(crate) use dead::{DeadArgs, run as dead};
 pub(crate) use explain::{ExplainArgs, run as explain};
 pub(crate) use inspect::{InspectArgs, run as inspect};
 pub(crate) use lag::{LagArgs, run as lag};
@@ -48,6 +50,7 @@ pub(crate) enum Ask {
     Topics(topics::Ask),
     Inspect(inspect::Ask),
     Explain(explain::Ask),
+    Dead(dead::Ask),
     Verify(verify::Ask),
     Raw(raw::Ask),
 }
@@ -77,6 +80,7 @@ pub(crate) async fn answer<S: Sight>(sight: &S, ask: Ask, out: Out) -> Result<()
         Ask::Topics(ask) => topics::answer(sight, ask, out).await,
         Ask::Inspect(ask) => inspect::answer(sight, ask, out).await,
         Ask::Explain(ask) => explain::answer(sight, ask, out).await,
+        Ask::Dead(ask) => dead::answer(sight, ask, out).await,
         Ask::Verify(ask) => verify::answer(sight, ask, out).await,
         Ask::Raw(ask) => raw::answer(sight, ask, out).await,
     }

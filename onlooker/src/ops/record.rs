@@ -186,6 +186,20 @@ impl Record {
         }
     }
 
+    /// A dead letter.
+    pub(super) fn of_letter(
+        partition: i32,
+        offset: i64,
+        append_ms: i64,
+        letter: Dead,
+        headers: bool,
+    ) -> Self {
+        let topic = TopicName::Dead.as_str().to_owned();
+        let mut read = Self { topic, partition, offset, append_ms, ..Self::default() };
+        read.letter(letter, headers);
+        read
+    }
+
     fn letter(&mut self, letter: Dead, headers: bool) {
         self.kind = "dead".into();
         if let Ok(view) = decode_view(Some(&letter.payload)) {

@@ -3,7 +3,7 @@
 use crate::carry::Rows;
 use anyhow::Result;
 use onlooker_event::CountKey;
-use onlooker_ports::{Archive, CountObserver, LogObserver, Topic};
+use onlooker_ports::{Archive, CountObserver, LogObserver, LogWriter, Topic};
 use std::collections::BTreeMap;
 use std::future::Future;
 use tokio::sync::mpsc;
@@ -20,6 +20,7 @@ pub(crate) struct JudgedBy {
 /// A cluster or a folder. Nothing is asked of a server before it is needed, so that one that is down hides no other.
 pub(crate) trait Sight: Send + Sync + 'static {
     type Log: LogObserver;
+    type Writer: LogWriter;
     type Counts: CountObserver;
     type Archive: Archive;
 
@@ -28,6 +29,8 @@ pub(crate) trait Sight: Send + Sync + 'static {
     /// Partitions of `views` and of `views.counted`.
     fn partitions(&self) -> u32;
     fn log(&self) -> &Self::Log;
+    /// Appends to the log.
+    fn writer(&self) -> Result<&Self::Writer>;
     fn counts(&self) -> &Self::Counts;
     fn archive(&self) -> &Self::Archive;
     /// The topic as its users call it.

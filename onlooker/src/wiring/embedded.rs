@@ -296,6 +296,7 @@ impl Store {
             generation: self.generation.clone(),
             partitions: self.partitions,
             log: self.log.observer(FILTER, COUNTER),
+            writer: self.log.writer(),
             archive: Arc::clone(&self.archive),
             counts: self.counts.clone(),
         }
@@ -398,12 +399,14 @@ pub(crate) struct FolderSight {
     generation: String,
     partitions: u32,
     log: EmbeddedObserver<Disk>,
+    writer: EmbeddedWriter<Disk>,
     archive: Arc<RedbArchive>,
     counts: MemoryCounts,
 }
 
 impl Sight for FolderSight {
     type Log = EmbeddedObserver<Disk>;
+    type Writer = EmbeddedWriter<Disk>;
     type Counts = MemoryCounts;
     type Archive = Arc<RedbArchive>;
 
@@ -417,6 +420,10 @@ impl Sight for FolderSight {
 
     fn log(&self) -> &Self::Log {
         &self.log
+    }
+
+    fn writer(&self) -> Result<&EmbeddedWriter<Disk>> {
+        Ok(&self.writer)
     }
 
     fn counts(&self) -> &MemoryCounts {

@@ -8,6 +8,7 @@ mod kills;
 mod logs;
 mod memory;
 mod ops;
+mod ops_dead;
 mod ops_records;
 mod power;
 mod replays;

@@ -6,10 +6,11 @@ use crate::config::Config;
 use crate::ops::{JudgedBy, Sight};
 use anyhow::{Context, Result};
 use onlooker_event::CountKey;
-use onlooker_kafka::KafkaObserver;
+use onlooker_kafka::{KafkaObserver, KafkaWriter};
 use onlooker_ports::Topic;
 use onlooker_redis::{Client, RedisCounters, Role};
 use onlooker_scylla::ScyllaArchive;
+use std::sync::OnceLock;
 use tokio::sync::mpsc;
 
 /// How long a server may take to answer a person: within 5 s they are told which one does not.
@@ -19,6 +20,8 @@ const PATIENCE_MS: u64 = 4_000;
 pub(crate) struct ClusterSight {
     config: Config,
     log: KafkaObserver,
+    /// Made when somebody wants to append.
+    writer: OnceLock<KafkaWriter>,
     archive: ScyllaArchive,
     counters: RedisCounters,
 }
@@ -40,6 +43,7 @@ impl ClusterSight {
         }
         Ok(Self {
             log: KafkaObserver::new(&config.cluster.kafka),
+            writer: OnceLock::new(),
             archive: ScyllaArchive::new(&config.cluster.archive, &config.layout.generation)?,
             counters: RedisCounters::new(
                 Client::new(Role::Counters, &config.cluster.counters)?,
@@ -52,6 +56,7 @@ impl ClusterSight {
 
 impl Sight for ClusterSight {
     type Log = KafkaObserver;
+    type Writer = KafkaWriter;
     type Counts = RedisCounters;
     type Archive = ScyllaArchive;
 
@@ -65,6 +70,14 @@ impl Sight for ClusterSight {
 
     fn log(&self) -> &KafkaObserver {
         &self.log
+    }
+
+    fn writer(&self) -> Result<&KafkaWriter> {
+        if let Some(writer) = self.writer.get() {
+            return Ok(writer);
+        }
+        let writer = KafkaWriter::open(&self.config.cluster.kafka)?;
+        Ok(self.writer.get_or_init(|| writer))
     }
 
     fn counts(&self) -> &RedisCounters {
