@@ -24,8 +24,11 @@ fn lag(system: &System, args: &[&str]) -> (BTreeMap<(String, i64), Value>, i32) 
     (lines.lines().map(line).collect(), code)
 }
 
-/// What Kafka's tool says of a group: by topic and partition, its committed offset, the end, and the member.
-fn by_tool(system: &System, group: &str) -> BTreeMap<(String, i64), (Option<i64>, i64, Option<String>)> {
+/// A group's committed offset in a partition, the partition's end, and the member that owns it.
+type Told = (Option<i64>, i64, Option<String>);
+
+/// What Kafka's tool says of a group, by topic and partition.
+fn by_tool(system: &System, group: &str) -> BTreeMap<(String, i64), Told> {
     let main = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand";
     let group = format!("{}.{group}", system.name);
     let args = ["--bootstrap-server", &system.kafka.bootstrap(), "--describe", "--group", &group];
