@@ -3,7 +3,9 @@
 mod commands;
 mod demo;
 mod floorplan;
+mod mutations;
 mod services;
+mod simulate;
 
 use std::process::ExitCode;
 
@@ -40,6 +42,10 @@ enum Command {
     Floorplan,
     /// The whole system on this machine with a real access log in it: servers, rooms, counts
     Demo(demo::Demo),
+    /// Many short histories of the protocols' own state machines, with everything going wrong
+    Simulate(simulate::Simulate),
+    /// Leaves out the protocols' conditions one by one, and expects that something notices
+    Mutations(mutations::Mutations),
     /// Runs a benchmark by its name
     Bench(commands::Bench),
 }
@@ -71,6 +77,8 @@ fn run(command: Command) -> Result<()> {
         Command::Metrics(metrics) => commands::metrics(!metrics.check),
         Command::Floorplan => floorplan::check(),
         Command::Demo(demo) => demo::run(&demo),
+        Command::Simulate(simulate) => simulate::run(&simulate),
+        Command::Mutations(mutations) => mutations::run(&mutations),
         Command::Bench(bench) => commands::bench(&bench),
     }
 }

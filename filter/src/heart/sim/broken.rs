@@ -81,7 +81,7 @@ pub(super) const MUTATIONS: &[Mutation<Broken>] = &[
     ),
     row("write-below-committed", Broken::WriteBelowCommitted, "output only at or above c", "duplicates"),
     row("group-before-memory", Broken::GroupBeforeMemory, "a read before c", "a false refusal"),
-    rare(row("rebuild-without-ends", Broken::RebuildWithoutEnds, "waiting for the ends", PARTIAL)),
+    row("rebuild-without-ends", Broken::RebuildWithoutEnds, "waiting for the ends", PARTIAL),
     rare(row("rebuild-beyond-committed", Broken::RebuildBeyondCommitted, "source offset < c", PARTIAL)),
     row("rebuild-one-slice", Broken::RebuildOneSlice, "slice A - 1", PARTIAL),
     rare(row(
@@ -97,7 +97,7 @@ pub(super) const MUTATIONS: &[Mutation<Broken>] = &[
         "viewers of the other log counted twice",
     ),
     row("stage-any-part", Broken::StageAnyPart, "STAGE's count", PARTIAL),
-    rare(row("staged-expire-apart", Broken::StagedExpireApart, "staged keys expire together", PARTIAL)),
+    row("staged-expire-apart", Broken::StagedExpireApart, "staged keys expire together", PARTIAL),
     row("install-any-count", Broken::InstallAnyCount, "INSTALL's count", PARTIAL),
     row(
         "install-keeps-ttl",

@@ -1,9 +1,10 @@
 //! What has to be true of the outputs.
 
 use super::Violation;
+use super::reference::Memory;
 use super::world::World;
 use onlooker_event::Verdict;
-use onlooker_ports::Topic;
+use onlooker_ports::{Applied, Topic};
 use onlooker_proto::{CARRIED_OVER, decode_counted, decode_dead, decode_ignored};
 
 impl World<'_> {
@@ -26,6 +27,31 @@ impl World<'_> {
                     return Err(format!("{place:?} lies in slice {slice:?}, not {expected_slice}"));
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// What the store holds at an offset is what the log below it says, and nothing else.
+    pub(super) fn check_memory(&self, copy: usize, partition: i32) -> Result<(), Violation> {
+        let place = usize::try_from(partition).unwrap();
+        let store = &self.stores[copy][place];
+        let Some(at) = store.applied else { return Ok(()) };
+        let right = self.references[place].memory(at.offset, at.slice);
+        let mut held = Memory::new();
+        for (slice, fields) in &store.slices {
+            let sorted = fields.iter().map(|(key, values)| {
+                let mut values = values.clone();
+                values.sort_unstable();
+                ((*slice, *key), values)
+            });
+            held.extend(sorted);
+        }
+        if held != right {
+            let (held, right) = (held.len(), right.len());
+            let Applied { offset, slice } = at;
+            return Err(format!(
+                "the store is not the log below {offset} in slice {slice} ({partition}): {held} keys, not {right}"
+            ));
         }
         Ok(())
     }

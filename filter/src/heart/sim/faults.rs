@@ -9,6 +9,7 @@ use onlooker_model::simulation::Plan;
 
 pub(super) const KINDS: &[&str] = &[
     "crash",
+    "pause",
     "rebalance",
     "store lost",
     "store set back",
@@ -26,6 +27,7 @@ pub(super) const KINDS: &[&str] = &[
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Crash,
+    Pause,
     Rebalance,
     Lost,
     SetBack,
@@ -43,6 +45,7 @@ pub(super) enum Kind {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Faults {
     crash: usize,
+    pause: usize,
     rebalance: usize,
     store_lost: usize,
     store_set_back: usize,
@@ -70,10 +73,19 @@ impl Faults {
         };
         match plan.seed() % 4 {
             0 => Self { crash: 15, time_out: 20, store_set_back: 25, late: 25, ..Self::default() },
-            1 => Self { rebalance: 25, crash: 5, store_lost: 25, time_out: 20, late: 15, ..Self::default() },
+            1 => Self {
+                rebalance: 20,
+                pause: 10,
+                crash: 5,
+                store_lost: 25,
+                time_out: 20,
+                late: 15,
+                ..Self::default()
+            },
             2 => Self {
-                rebalance: 30,
-                store_lost: 10,
+                rebalance: 20,
+                pause: 15,
+                store_lost: 15,
                 store_set_back: 5,
                 unknown: 30,
                 late: 40,
@@ -81,6 +93,7 @@ impl Faults {
             },
             _ => Self {
                 crash: some(6),
+                pause: some(8),
                 rebalance: some(12),
                 store_lost: some(6),
                 store_set_back: some(8),
@@ -100,6 +113,7 @@ impl Faults {
     fn pick(&self, mut at: usize) -> Option<Kind> {
         let all = [
             (self.crash, Kind::Crash),
+            (self.pause, Kind::Pause),
             (self.rebalance, Kind::Rebalance),
             (self.store_lost, Kind::Lost),
             (self.store_set_back, Kind::SetBack),
@@ -130,6 +144,7 @@ impl World<'_> {
         let Some(kind) = faults.pick(self.rng.below(1_000)) else { return false };
         match kind {
             Kind::Crash => self.crash(),
+            Kind::Pause => self.pause(),
             Kind::Rebalance => {
                 self.happens(kind);
                 self.rebalance();
@@ -199,6 +214,19 @@ impl World<'_> {
         self.happens(Kind::Crash);
         self.record.say(|| format!("filter {dead} dies"));
         self.start_instance();
+        if self.rng.chance(80) {
+            self.rebalance();
+        }
+    }
+
+    /// SIGSTOP, and SIGCONT when the group has long gone on without it.
+    fn pause(&mut self) {
+        let at = self.rng.below(self.instances.len());
+        let steps = 10 + self.rng.below(60);
+        self.instances[at].paused = u32::try_from(steps).unwrap();
+        let id = self.instances[at].id;
+        self.happens(Kind::Pause);
+        self.record.say(|| format!("filter {id} stands still for {steps} steps"));
         if self.rng.chance(80) {
             self.rebalance();
         }
@@ -281,7 +309,7 @@ impl World<'_> {
     /// No more faults: everybody is in the group, every question is asked until it is answered.
     pub(super) fn heal(&mut self) {
         (self.late_percent, self.unknown_percent) = (0, 0);
-        self.instances.iter_mut().for_each(|i| i.store = 0);
+        self.instances.iter_mut().for_each(|i| (i.store, i.paused) = (0, 0));
         self.rebalance();
     }
 }

@@ -147,6 +147,8 @@ pub(super) struct Instance {
     pub(super) rebuilds: BTreeMap<i32, Rebuilding>,
     /// Which copy of the store it talks to.
     pub(super) store: usize,
+    /// Steps for which it stands still.
+    pub(super) paused: u32,
     next_tag: Tag,
 }
 
@@ -165,6 +167,7 @@ impl Instance {
             txn: None,
             rebuilds: BTreeMap::new(),
             store: 0,
+            paused: 0,
             next_tag: id << 32,
         }
     }

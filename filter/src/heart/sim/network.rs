@@ -42,6 +42,10 @@ impl World<'_> {
 
     fn serve(&mut self, copy: usize, id: u64, request: Request) -> Reply {
         let place = |partition: i32| usize::try_from(partition).unwrap();
+        let changes = match &request {
+            Request::Claim { partition, .. } | Request::Install { partition, .. } => Some(*partition),
+            _ => None,
+        };
         let store = &mut self.stores[copy];
         let reply = match request {
             Request::AskMemory { partition, .. } => return Reply::Memory(store[place(partition)].applied),
@@ -86,6 +90,9 @@ impl World<'_> {
                 return Reply::Txn(txn, self.log.end(txn, commit) == State::Committed);
             }
         };
+        if let Some(partition) = changes {
+            self.wrong = self.check_memory(copy, partition).err();
+        }
         self.snapshots.push_back(self.stores[0].clone());
         if self.snapshots.len() > 200 {
             self.snapshots.pop_front();
@@ -98,6 +105,10 @@ impl World<'_> {
             return false;
         }
         let at = self.rng.below(self.replies.len());
+        let to = self.replies[at].0;
+        if self.instances.iter().any(|i| i.id == to && i.paused > 0) {
+            return false;
+        }
         let (id, tag, reply) = self.replies.swap_remove(at);
         let Some(at) = self.instances.iter().position(|i| i.id == id) else { return false };
         let Some(request) = self.instances[at].open.remove(&tag) else { return false };

@@ -1,6 +1,7 @@
 //! The naive reference: reads a partition's log once, remembers everything, and shares no code with the heart.
 
-use onlooker_event::{DeadReason, Facts, Reason, Verdict, View};
+use onlooker_event::{DeadReason, Digest128, Facts, Reason, Verdict, View, client_id_key, dedup_key};
+use std::collections::BTreeMap;
 
 /// A record of `views`.
 #[derive(Debug, Clone)]
@@ -10,8 +11,15 @@ pub(crate) struct Record {
     pub(crate) view: Option<View>,
 }
 
+/// What is to be remembered: values by slice and key, in no order.
+pub(crate) type Memory = BTreeMap<(i64, Digest128), Vec<u32>>;
+
 #[derive(Debug)]
 struct Counted {
+    /// In the log; -1: in the log before it.
+    offset: i64,
+    key: Digest128,
+    id_key: Option<(Digest128, u32)>,
     viewer: [u8; 16],
     item: String,
     id: Option<String>,
@@ -26,23 +34,45 @@ pub(crate) struct Reference {
     slice_s: i64,
     counted: Vec<Counted>,
     slice: i64,
+    /// Records so far.
+    records: i64,
 }
 
 impl Reference {
     pub(crate) fn new(window_s: i64, slice_s: i64) -> Self {
-        Self { window_s, slice_s, counted: Vec::new(), slice: 0 }
+        Self { window_s, slice_s, counted: Vec::new(), slice: 0, records: 0 }
     }
 
     /// The log goes on in this slice from another one, with the views that were counted there.
     pub(crate) fn goes_on(&mut self, slice: i64, counted: &[(View, i64)]) {
         self.slice = slice;
-        counted.iter().for_each(|(view, slice)| self.count(view, *slice));
+        counted.iter().for_each(|(view, slice)| self.count(view, *slice, -1));
     }
 
-    fn count(&mut self, view: &View, slice: i64) {
+    /// What the store has to remember where it stands at this offset and slice.
+    pub(crate) fn memory(&self, offset: i64, slice: i64) -> Memory {
+        let mut memory = Memory::new();
+        let below = self.counted.iter().filter(|c| c.offset < offset && c.slice >= slice - 1);
+        for counted in below {
+            let time_s = u32::try_from(counted.time_s).unwrap();
+            memory.entry((counted.slice, counted.key)).or_default().push(time_s);
+            if let Some((key, value)) = counted.id_key {
+                memory.entry((counted.slice, key)).or_default().push(value);
+            }
+        }
+        memory.values_mut().for_each(|values| values.sort_unstable());
+        memory
+    }
+
+    fn count(&mut self, view: &View, slice: i64, offset: i64) {
+        let item = format!("{}:{}", view.site, view.item);
+        let id = view.client_id.as_ref();
         self.counted.push(Counted {
+            offset,
+            key: dedup_key(view.viewer, item.as_bytes()),
+            id_key: id.map(|id| client_id_key(view.viewer, id.as_str(), item.as_bytes())),
             viewer: view.viewer.0,
-            item: format!("{}:{}", view.site, view.item),
+            item,
             id: view.client_id.as_ref().map(|id| id.as_str().to_owned()),
             time_s: view.event_ms / 1_000,
             slice,
@@ -52,7 +82,8 @@ impl Reference {
     /// The verdict and the slice of the next record.
     pub(crate) fn judge(&mut self, record: &Record) -> (Verdict, i64) {
         self.slice = self.slice.max(record.append_ms / 1_000 / self.slice_s);
-        let slice = self.slice;
+        let (slice, offset) = (self.slice, self.records);
+        self.records += 1;
         let Some(view) = &record.view else { return (Verdict::Dead(DeadReason::Malformed), slice) };
         let (viewer, item) = (view.viewer.0, format!("{}:{}", view.site, view.item));
         let id = view.client_id.as_ref().map(|id| id.as_str());
@@ -73,7 +104,7 @@ impl Reference {
             Verdict::Counted
         };
         if verdict == Verdict::Counted {
-            self.count(view, slice);
+            self.count(view, slice, offset);
         }
         (verdict, slice)
     }

@@ -25,7 +25,7 @@ pub(super) struct World<'a> {
     pub(super) now: u64,
     pub(super) append_ms: i64,
     pub(super) log: Log,
-    references: Vec<Reference>,
+    pub(super) references: Vec<Reference>,
     /// What has to come out, by partition and offset.
     pub(super) right: Vec<Vec<Right>>,
     /// Two copies while the store is split, else the first alone.
@@ -45,6 +45,8 @@ pub(super) struct World<'a> {
     shape: Shape,
     /// How far the clocks of the brokers of `views.counted` are off, and of the others.
     pub(super) skews_ms: [i64; COUNTED + 1],
+    /// What was wrong about the store, when it was changed.
+    pub(super) wrong: Option<Violation>,
     pub(super) stats: Stats,
 }
 
@@ -77,7 +79,7 @@ impl Shape {
             _ => (1_200, 80),
         };
         let burst = if rng.chance(70) { 1 } else { 12 };
-        let pace_ms = *rng.pick(&[3_000, 3_000, 12_000]).unwrap();
+        let pace_ms = *rng.pick(&[300, 3_000, 12_000]).unwrap();
         Self { steps, records, burst, pace_ms }
     }
 }
@@ -112,6 +114,7 @@ impl<'a> World<'a> {
             names: 0,
             shape: Shape::default(),
             skews_ms: [0; COUNTED + 1],
+            wrong: None,
             stats: Stats::default(),
         };
         world.shape = Shape::of(&mut world.rng);
@@ -173,8 +176,14 @@ impl<'a> World<'a> {
     pub(super) fn rebalance(&mut self) {
         self.log.generation += 1;
         let generation = self.log.generation;
-        self.log.members = self.instances.iter().map(|i| i.id).collect();
-        let owners: Vec<usize> = (0..PARTITIONS).map(|_| self.rng.below(self.instances.len())).collect();
+        // Who stands still is no member any more, as long as there are others.
+        let mut alive: Vec<usize> =
+            (0..self.instances.len()).filter(|at| self.instances[*at].paused == 0).collect();
+        if alive.is_empty() {
+            alive = (0..self.instances.len()).collect();
+        }
+        self.log.members = alive.iter().map(|at| self.instances[*at].id).collect();
+        let owners: Vec<usize> = (0..PARTITIONS).map(|_| alive[self.rng.below(alive.len())]).collect();
         let ids: Vec<u64> = owners.iter().map(|at| self.instances[*at].id).collect();
         self.record.say(|| format!("generation {generation}: partitions go to filters {ids:?}"));
         for (at, instance) in self.instances.iter_mut().enumerate() {
@@ -308,6 +317,9 @@ impl<'a> World<'a> {
 
     /// One thing happens, any of those that can.
     fn step(&mut self) -> Result<(), Violation> {
+        for instance in &mut self.instances {
+            instance.paused = instance.paused.saturating_sub(1);
+        }
         for _ in 0..8 {
             let happened = match self.rng.below(100) {
                 0..30 => self.deliver_request(),
@@ -324,11 +336,18 @@ impl<'a> World<'a> {
                 break;
             }
         }
+        self.wrong.take().map_or(Ok(()), Err)?;
         self.notices()
     }
 
-    fn read_views(&mut self) -> bool {
+    /// One of those that do not stand still.
+    fn awake(&mut self) -> Option<usize> {
         let at = self.rng.below(self.instances.len());
+        (self.instances[at].paused == 0).then_some(at)
+    }
+
+    fn read_views(&mut self) -> bool {
+        let Some(at) = self.awake() else { return false };
         let happened = match self.rng.below(3) {
             0 => self.instances[at].read_on(self.now),
             1 => self.deliver_records(at),
@@ -386,7 +405,7 @@ impl<'a> World<'a> {
     }
 
     fn deliver_group_event(&mut self) -> bool {
-        let at = self.rng.below(self.instances.len());
+        let Some(at) = self.awake() else { return false };
         let instance = &mut self.instances[at];
         let id = instance.id;
         match instance.events.pop_front() {
@@ -417,7 +436,7 @@ impl<'a> World<'a> {
 
     /// A rebuild reads some slots.
     fn read_verdict(&mut self) -> bool {
-        let at = self.rng.below(self.instances.len());
+        let Some(at) = self.awake() else { return false };
         let instance = &mut self.instances[at];
         let rebuilds: Vec<i32> = instance.rebuilds.keys().copied().collect();
         let Some(partition) = self.rng.pick(&rebuilds).copied() else { return false };
@@ -452,7 +471,7 @@ impl<'a> World<'a> {
 
     /// What got lost is asked again.
     fn ask_again(&mut self) -> bool {
-        let at = self.rng.below(self.instances.len());
+        let Some(at) = self.awake() else { return false };
         let instance = &self.instances[at];
         let lost = |tag: &Tag| {
             !self.requests.iter().any(|(_, t, _)| t == tag) && !self.replies.iter().any(|(_, t, _)| t == tag)
@@ -490,7 +509,7 @@ impl<'a> World<'a> {
 
     fn pass_time(&mut self) -> bool {
         self.now += u64::try_from(self.rng.range(1, 200)).unwrap();
-        let at = self.rng.below(self.instances.len());
+        let Some(at) = self.awake() else { return true };
         if let Some(due) = self.instances[at].machine.wake_at(self.now)
             && self.rng.chance(30)
         {

@@ -67,7 +67,7 @@ fn of_report(report: &Report) -> String {
     let mut line = |name: &str, value: &dyn std::fmt::Display| _ = writeln!(text, "{name}\t{value}");
     line("histories", &report.histories);
     line("steps", &report.steps);
-    line("micros", &report.elapsed.as_micros());
+    line("micros", &report.spent.as_micros());
     line("violations", &report.violations);
     for (kind, n) in report.kinds.iter().zip(&report.faults) {
         line(&format!("fault {kind}"), n);
@@ -81,8 +81,8 @@ fn of_report(report: &Report) -> String {
 
 /// One line for a mutation.
 fn of_caught(caught: &Caught) -> String {
-    let Caught { name, removed, then, histories, by, elapsed } = caught;
+    let Caught { name, removed, then, histories, by, spent } = caught;
     let (seed, why) = by.as_ref().map_or((String::new(), ""), |(seed, why)| (seed.to_string(), why));
     let why = why.lines().next().unwrap_or_default();
-    format!("{name}\t{removed}\t{then}\t{histories}\t{}\t{seed}\t{why}\n", elapsed.as_micros())
+    format!("{name}\t{removed}\t{then}\t{histories}\t{}\t{seed}\t{why}\n", spent.as_micros())
 }

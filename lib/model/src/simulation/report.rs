@@ -21,8 +21,8 @@ pub struct Report {
     pub violations: u64,
     /// The first of them.
     pub first: Option<Violation>,
-    /// How long it took.
-    pub elapsed: Duration,
+    /// Processor time that it took.
+    pub spent: Duration,
 }
 
 /// A history that went wrong.
@@ -55,8 +55,8 @@ pub struct Caught {
     pub histories: u64,
     /// The seed of that history, and what went wrong. None: nobody noticed.
     pub by: Option<(u64, String)>,
-    /// How long it took.
-    pub elapsed: Duration,
+    /// Processor time that it took.
+    pub spent: Duration,
 }
 
 impl Report {
