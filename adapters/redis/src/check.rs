@@ -1,6 +1,6 @@
 //! What is asked of a server before it is trusted with anything.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use onlooker_ports::PortError;
 use onlooker_sketch::Sketch;
@@ -27,12 +27,13 @@ fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
 }
 
-/// Settings of every master that holds a partition.
+/// Settings of every master that holds a partition. What they say of their memory besides goes to the metrics.
 async fn settings(client: &Client, names: &Namespace) -> Result<BTreeSet<Settings>, PortError> {
     let mut found = BTreeSet::new();
+    let mut memory = BTreeMap::new();
     // INFO and not CONFIG GET, which services that rent out Redis forbid.
     let mut info = Pipeline::new();
-    info.cmd("INFO").arg("server").cmd("INFO").arg("memory");
+    info.cmd("INFO").arg("server").cmd("INFO").arg("memory").cmd("INFO").arg("stats");
     let reader = Reader { server: client.server(), command: "INFO" };
     for names in names.all() {
         let mut text = String::new();
@@ -45,12 +46,16 @@ async fn settings(client: &Client, names: &Namespace) -> Result<BTreeSet<Setting
             server: client.server(),
             detail: "INFO does not say maxmemory_policy: is it a Redis or a Valkey?".to_owned(),
         };
-        found.insert(Settings {
-            run_id: field(&text, "run_id").unwrap_or_default().to_owned(),
-            policy: field(&text, "maxmemory_policy").ok_or_else(missing)?.to_owned(),
-            limit_bytes: field(&text, "maxmemory").and_then(|bytes| bytes.parse().ok()).unwrap_or(0),
-        });
+        let number = |name| field(&text, name).and_then(|digits| digits.parse().ok()).unwrap_or(0_u64);
+        let run_id = field(&text, "run_id").unwrap_or_default().to_owned();
+        let limit_bytes = number("maxmemory");
+        memory.insert(run_id.clone(), (number("used_memory"), limit_bytes, number("evicted_keys")));
+        let policy = field(&text, "maxmemory_policy").ok_or_else(missing)?.to_owned();
+        found.insert(Settings { run_id, policy, limit_bytes });
     }
+    let sum = |part: fn(&(u64, u64, u64)) -> u64| memory.values().map(part).sum::<u64>();
+    let limited = memory.values().all(|(_, limit, _)| *limit > 0);
+    client.show_memory(sum(|m| m.0), if limited { sum(|m| m.1) } else { 0 }, sum(|m| m.2));
     Ok(found)
 }
 

@@ -84,6 +84,14 @@ impl Client {
         self.role.as_str()
     }
 
+    /// What all masters together use, may use (0: one of them has no limit) and have evicted.
+    #[expect(clippy::cast_precision_loss, reason = "gauges; bytes of a machine stay below 2^53")]
+    pub(crate) fn show_memory(&self, used_bytes: u64, limit_bytes: u64, evicted: u64) {
+        self.metrics.used.get(self.role).set(used_bytes as f64);
+        self.metrics.limit.get(self.role).set(limit_bytes as f64);
+        self.metrics.evicted.get(self.role).set(evicted as f64);
+    }
+
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }

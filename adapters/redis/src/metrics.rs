@@ -1,6 +1,6 @@
 //! What the client measures.
 
-use onlooker_stage::telemetry::{Counter, Described, Family, Histogram};
+use onlooker_stage::telemetry::{Counter, Described, Family, Gauge, Histogram};
 
 use crate::client::Role;
 
@@ -19,6 +19,15 @@ onlooker_stage::metrics! {
         /// Commands that Redis refused for lack of memory, by server
         pub(crate) refused: Family<Role, Counter> =
             "onlooker_redis_full_total", "server" in Role::ALL as Role::label;
+        /// Bytes that Redis uses, of all masters together, by server; asked for now and then by filters and counters
+        pub(crate) used: Family<Role, Gauge> =
+            "onlooker_redis_used_memory_bytes", "server" in Role::ALL as Role::label;
+        /// Bytes that Redis may use (maxmemory), of all masters together, by server. 0: no limit
+        pub(crate) limit: Family<Role, Gauge> =
+            "onlooker_redis_max_memory_bytes", "server" in Role::ALL as Role::label;
+        /// Keys that Redis evicted since its start, of all masters together, by server
+        pub(crate) evicted: Family<Role, Gauge> =
+            "onlooker_redis_evicted_keys", "server" in Role::ALL as Role::label;
         /// Time from sending commands to Redis to their answers, in seconds, by server
         pub(crate) duration: Family<Role, Histogram> =
             "onlooker_redis_seconds", "server" in Role::ALL as Role::label;

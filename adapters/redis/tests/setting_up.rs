@@ -14,6 +14,7 @@ use onlooker_ports::{
     SketchAdd,
 };
 use onlooker_redis::{Client, Layout, RedisConfig, RedisCounters, RedisDedup, RedisReader, Role};
+use onlooker_stage::telemetry::MetricsHandle;
 use onlooker_testkit::redis::RedisServer;
 use support::Bench;
 
@@ -65,6 +66,29 @@ async fn policies_are_judged() {
     bench.for_keys(b"", |_, name| left.push(String::from_utf8_lossy(name).into_owned()));
     left.sort();
     assert_eq!(left, ["flayout", "layout"]);
+}
+
+#[tokio::test]
+async fn memory_of_all_masters_is_shown() {
+    let bench = Bench::cluster();
+    let page = MetricsHandle::detached().unwrap();
+    let counters = page.within(|| counters(bench.config(), "1", 12));
+    let shown = |name: &str| {
+        let (page, series) = (page.render(), format!("onlooker_redis_{name}{{server=\"counters\"}} "));
+        let line =
+            page.lines().find_map(|line| line.strip_prefix(&series)).unwrap_or_else(|| panic!("{page}"));
+        line.parse::<u64>().unwrap()
+    };
+    for node in bench.nodes() {
+        node.cli(&["CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "volatile-lru"]).unwrap();
+    }
+    counters.check_again().await.unwrap();
+    assert_eq!(shown("max_memory_bytes"), 3 * 100 * 1024 * 1024);
+    assert!(shown("used_memory_bytes") > 3 * 500_000, "{}", shown("used_memory_bytes"));
+    assert_eq!(shown("evicted_keys"), 0);
+    bench.nodes()[1].cli(&["CONFIG", "SET", "maxmemory", "0"]).unwrap();
+    counters.check_again().await.unwrap();
+    assert_eq!(shown("max_memory_bytes"), 0, "one of them has no limit");
 }
 
 #[tokio::test]
