@@ -22,10 +22,15 @@ pub(crate) struct Process {
     trigger: ShutdownTrigger,
 }
 
+/// A driver's warnings of settings that are meant so. Whoever names the target in `logging.level` gets them.
+const QUIET: &str = "scylla::client::session_builder=error";
+
 impl Process {
     /// Starts logs, metrics and signals.
     pub(crate) fn start(config: &Config) -> Result<Self> {
-        init_logs(&config.logging)?;
+        let mut logging = config.logging.clone();
+        logging.level = format!("{QUIET},{}", logging.level);
+        init_logs(&logging)?;
         // Before any room registers its metrics.
         let metrics = init_metrics()?;
         let trigger = ShutdownTrigger::default();

@@ -30,8 +30,10 @@ pub(crate) struct Health {
 #[derive(Debug, Default)]
 struct State {
     worked: bool,
-    /// Since when no broker was reached, and what the client saw.
+    /// No broker is reached: what the client saw.
     down: Option<String>,
+    /// What became of the last broker that was tried, by address.
+    last: Option<String>,
     refusal: Option<(Instant, String)>,
     fatal: Option<String>,
 }
@@ -76,12 +78,17 @@ impl Health {
             }
         } else if matches!(code, RDKafkaErrorCode::AllBrokersDown | RDKafkaErrorCode::MessageTimedOut) {
             if state.down.is_none() {
+                // The library's own words say how many brokers it misses, and neither which nor why.
+                let reason = state.last.take().unwrap_or_else(|| reason.to_owned());
                 tracing::warn!(client = self.client, reason, "kafka is out of reach");
-                state.down = Some(reason.to_owned());
+                state.down = Some(reason);
             }
         } else {
             // One broker of several, one request of many: the library goes on by itself.
             tracing::debug!(client = self.client, %code, reason, "kafka client reports");
+            if matches!(code, RDKafkaErrorCode::BrokerTransportFailure | RDKafkaErrorCode::Resolve) {
+                state.last = Some(reason.to_owned());
+            }
             return;
         }
         self.troubled.store(true, Ordering::Relaxed);
@@ -209,5 +216,7 @@ mod tests {
         health.saw(RDKafkaErrorCode::AllBrokersDown, "3/3");
         assert!(health.is_down());
         assert_eq!(health.permanent(), None);
+        // Which broker, and why, rather than how many.
+        assert_eq!(health.problem(), Some(unavailable("one of three")));
     }
 }

@@ -35,7 +35,7 @@ pub(crate) async fn check_layout(client: &Client, name: &str, layout: &Layout) -
         return Ok(());
     }
     let detail = format!(
-        "its data belong to log generation and partitions {:?}, not to {:?}: if the log was replaced on purpose, empty this Redis",
+        "its data belong to log generation and partitions {:?}, not to {:?}: look at layout.generation and layout.partitions; if the log was replaced on purpose, empty this Redis",
         String::from_utf8_lossy(&found),
         layout.encode(),
     );

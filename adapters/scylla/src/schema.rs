@@ -71,7 +71,12 @@ pub async fn apply(config: &ScyllaConfig) -> Result<SchemaReport, PortError> {
     let mut created = Vec::new();
     if replication(&session, &config.keyspace).await?.is_none() {
         let replication = replication_literal(config, &session)?;
-        define(&session, &cql::statement(cql::KEYSPACE, &config.keyspace, &replication)).await?;
+        let made =
+            session.query_unpaged(cql::statement(cql::KEYSPACE, &config.keyspace, &replication), ()).await;
+        made.map_err(|error| match from_execution(&error) {
+            PortError::Misconfigured { .. } => misconfigured(format!("archive.replication: {error}")),
+            other => other,
+        })?;
         created.push(format!("keyspace {}", config.keyspace));
     }
     let tables = tables(&session, &config.keyspace).await?;

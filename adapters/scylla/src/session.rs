@@ -147,6 +147,7 @@ pub(crate) async fn open(
         .keyspaces_to_fetch([&config.keyspace])
         .fetch_full_schema_metadata(false)
         .metadata_request_clientside_timeout(config.request_timeout())
+        .metadata_request_serverside_timeout(config.request_timeout())
         .hostname_resolution_timeout(Some(config.connect_timeout()))
         .compression(config.compression.then_some(Compression::Lz4))
         .driver_config_reporting(false)
@@ -156,9 +157,16 @@ pub(crate) async fn open(
     }
     let limit = config.connect_timeout() + config.request_timeout();
     let session = match tokio::time::timeout(limit, builder.build()).await {
-        Ok(built) => built.map_err(|e| from_new_session(&e))?,
-        Err(_) => return Err(no_answer(limit)),
+        Ok(built) => built.map_err(|e| from_new_session(&e)),
+        Err(_) => Err(no_answer(limit)),
     };
+    // Nobody was reached: where it was tried is what a person asks next.
+    let session = session.map_err(|error| match error {
+        PortError::Unavailable { server, detail } => {
+            PortError::Unavailable { server, detail: format!("{}: {detail}", config.nodes.join(",")) }
+        }
+        other => other,
+    })?;
     check_dc(config, &session)?;
     Ok(session)
 }

@@ -2,6 +2,7 @@
 
 use super::layers::Layers;
 use super::read::{Fault, Faults, section};
+use crate::ops::LedgerConfig;
 use crate::run::DEFAULT_SITE;
 use crate::wiring::embedded::EmbeddedConfig;
 use onlooker_collector::{CollectorConfig, IdentityConfig, ItemMode, SiteConfig};
@@ -36,6 +37,7 @@ pub(crate) struct Config {
     pub(crate) counter: CounterConfig,
     pub(crate) flusher: FlusherConfig,
     pub(crate) counts_api: CountsApiSection,
+    pub(crate) ledger: LedgerConfig,
     pub(crate) sites: BTreeMap<String, SiteSettings>,
 }
 
@@ -80,6 +82,21 @@ pub(crate) struct LayoutConfig {
 impl Default for LayoutConfig {
     fn default() -> Self {
         Self { generation: "g1".into(), partitions: 8 }
+    }
+}
+
+impl LayoutConfig {
+    /// What could not stand in the names of keys; both limits are those of the Redis adapter.
+    fn faults(&self) -> Vec<Fault> {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
+        let mut faults = Vec::new();
+        if !(1..=32).contains(&self.generation.len()) || !self.generation.bytes().all(plain) {
+            faults.push(Fault::new("layout.generation", "must be 1 to 32 of A-Z a-z 0-9 _ -"));
+        }
+        if !(1..=4_096).contains(&self.partitions) {
+            faults.push(Fault::new("layout.partitions", "must be 1 to 4096"));
+        }
+        faults
     }
 }
 
@@ -194,7 +211,7 @@ impl Default for SiteSettings {
 }
 
 /// Sections in the order of the file, beside those of a cluster.
-const SECTIONS: [&str; 11] = [
+const SECTIONS: [&str; 12] = [
     "logging",
     "admin",
     "process",
@@ -206,6 +223,7 @@ const SECTIONS: [&str; 11] = [
     "counter",
     "flusher",
     "counts_api",
+    "ledger",
 ];
 
 /// Sections that name a cluster's servers.
@@ -283,6 +301,7 @@ impl Config {
         let counter: Option<CounterConfig> = read!("counter");
         let flusher: Option<FlusherConfig> = read!("flusher");
         let counts_api = read!("counts_api");
+        let ledger = read!("ledger");
         let mut sites = BTreeMap::new();
         for (name, value) in table("sites") {
             let key = format!("sites.{name}");
@@ -297,11 +316,7 @@ impl Config {
                 sites.insert(name.clone(), site);
             }
         }
-        if let Some(layout) = &layout
-            && layout.partitions == 0
-        {
-            faults.push(Fault::new("layout.partitions", "must be at least 1"));
-        }
+        faults.extend(layout.iter().flat_map(LayoutConfig::faults));
         let of_embedded = embedded.iter().flat_map(EmbeddedConfig::faults);
         faults.extend(of_embedded.map(|(key, problem)| Fault::new(format!("embedded.{key}"), problem)));
         // Where none is configured there is one, with the defaults.
@@ -343,6 +358,7 @@ impl Config {
                 counter: counter?,
                 flusher: flusher?,
                 counts_api: counts_api?,
+                ledger: ledger?,
                 sites,
             })
         })();

@@ -31,10 +31,12 @@ async fn all_faults_of_a_configuration_come_at_once() {
         "oops.x=1",
         "--set",
         "sites.A.window_s=0",
+        "--set",
+        "layout.generation=\"a new one\"",
     ]);
     assert!(!output.status.success());
     let said = text(&output);
-    for key in ["filter.bathc_records", "collector.listen", "oops", "sites.A"] {
+    for key in ["filter.bathc_records", "collector.listen", "oops", "sites.A", "layout.generation"] {
         assert!(said.contains(key), "{key} in {said}");
     }
 }

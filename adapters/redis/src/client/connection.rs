@@ -31,6 +31,8 @@ struct State {
 
 pub(super) struct Connection {
     role: Role,
+    /// As configured, for people.
+    nodes: String,
     target: Target,
     connect_timeout: Duration,
     tls: bool,
@@ -44,6 +46,7 @@ impl Connection {
     pub(super) fn new(role: Role, target: Target, config: &RedisConfig, metrics: ClientMetrics) -> Self {
         Self {
             role,
+            nodes: config.nodes.join(","),
             target,
             connect_timeout: config.connect_timeout(),
             tls: config.tls.is_some(),
@@ -127,7 +130,7 @@ impl Connection {
             Err(error) => {
                 // Once for every outage, not for every attempt.
                 if state.failure.is_none() {
-                    warn!(server = self.role.as_str(), %error, "cannot connect");
+                    warn!(server = self.role.as_str(), nodes = self.nodes, %error, "cannot connect");
                 }
                 state.failure = Some((Instant::now(), error.clone()));
                 Err(error)

@@ -214,7 +214,9 @@ pub(crate) async fn flusher_ports(
     let archive = archive(config).await?;
     let counts = open_counters(config)?;
     // Another system's counters would be marked as archived, and are not where that one looks for them.
-    settled(say_topic_of_archive(&archive, &counts).await)?;
+    if archive.is_connected() {
+        settled(say_topic_of_archive(&archive, &counts).await)?;
+    }
     warn_all(settled(counts.check().await)?);
     let watched = (archive.clone(), counts.clone());
     let watch = watch_store(watched, async |(archive, counts)| {
