@@ -187,7 +187,9 @@ impl DedupStore for RedisDedup {
         claims: &[Claim],
     ) -> Result<bool, PortError> {
         let names = self.partition(partition)?;
-        let mut call = STAGE.call(&[&names.staged_parts(name), &names.staged(name, slice)]);
+        // A memory has two slices: this one, and one beside it.
+        let [before, after] = [slice - 1, slice + 1].map(|slice| names.staged(name, slice));
+        let mut call = STAGE.call(&[&names.staged_parts(name), &names.staged(name, slice), &before, &after]);
         call.arg(part).arg(pack(claims)).arg(STAGED_FOR.as_millis().to_string());
         let answer = self.client.script(names.slot(), &STAGE, &call).await?;
         Ok(self.reader("stage script").number(&answer)? == 1)

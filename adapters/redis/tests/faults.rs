@@ -265,6 +265,24 @@ async fn a_full_memory_refuses_whole_claims() {
     assert_eq!(store.claim(0, 1, 2, 8, &claims(1), 0..7).await, Ok(ClaimOutcome::Done));
 }
 
+/// A part that is staged late keeps the earlier ones of the other slice: the number of parts would outlive them.
+#[tokio::test]
+async fn what_is_staged_expires_together() {
+    let bench = Bench::of(RedisServer::builder().policy("noeviction").start().unwrap());
+    let store = dedup(bench.config());
+    let claims = |n: u32| [Claim { key: digest(n), values: [n].into_iter().collect() }];
+    for (part, slice) in [(0, 7), (1, 8), (2, 7)] {
+        assert_eq!(store.stage(0, "new", part, slice, &claims(1)).await, Ok(true));
+        let mut left = Vec::new();
+        bench.for_keys(b"staged:", |connection, name| {
+            left.push(redis::cmd("PTTL").arg(name).query::<i64>(connection).unwrap());
+            redis::cmd("PEXPIRE").arg(name).arg(100_000).exec(connection).unwrap();
+        });
+        assert_eq!(left.len(), if part == 0 { 2 } else { 3 }, "the number of parts, and slices");
+        assert!(left.iter().all(|ms| *ms > 300_000), "part {part}: {left:?}");
+    }
+}
+
 /// Every key of the server with its serialised value.
 fn keys_and_contents(bench: &Bench) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut all = Vec::new();

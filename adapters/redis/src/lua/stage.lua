@@ -1,4 +1,4 @@
--- KEYS: number of staged parts, the staged slice
+-- KEYS: number of staged parts, the staged slice, the staged slices before and after it
 -- ARGV: part, claims (MessagePack: field, value, ...), time to live in milliseconds
 --
 -- A part that is missing or came twice would make a state that is not the log's.
@@ -26,5 +26,7 @@ for f = 1, n, 30 do
   redis.call('HSET', KEYS[2], unpack(claims, f, l))
 end
 redis.call('SET', KEYS[1], string.format('%.0f', tonumber(parts) + 1), 'PX', ARGV[3])
-redis.call('PEXPIRE', KEYS[2], ARGV[3])
+-- All of it expires at the same moment: else a slice that got its parts early would be gone while the number of parts
+-- still says that all is there, and half a memory would be put in place.
+for i = 2, 4 do redis.call('PEXPIRE', KEYS[i], ARGV[3]) end
 return 1
