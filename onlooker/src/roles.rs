@@ -79,6 +79,10 @@ async fn add(role: Role, config: &Config, health: &Health, supervisor: &mut Supe
             });
         }
         Role::Flusher => {
+            // It runs with the flusher, of which one is enough: it says of the whole system whether its sums close.
+            let (sight, ledger) = (wiring::ClusterSight::new(config)?, config.ledger.clone());
+            let sites: Vec<String> = config.sites.keys().cloned().collect();
+            supervisor.room("ledger", |stop| crate::ops::keep_ledger(sight, ledger, sites, stop));
             let (ports, wrong_store) = wiring::flusher_ports(config).await?;
             let settings = config.flusher.clone();
             supervisor.room(name, |stop| async move {

@@ -9,6 +9,7 @@ mod dead;
 mod explain;
 mod inspect;
 mod lag;
+mod ledger;
 mod look;
 mod raw;
 mod record;
@@ -25,6 +26,9 @@ pub(crate) use dead::{DeadArgs, run as dead};
 pub(crate) use explain::{ExplainArgs, run as explain};
 pub(crate) use inspect::{InspectArgs, run as inspect};
 pub(crate) use lag::{LagArgs, run as lag};
+#[cfg(all(test, feature = "cluster"))]
+pub(crate) use ledger::described_metrics;
+pub(crate) use ledger::{LedgerArgs, LedgerConfig, keep as keep_ledger, run as ledger};
 pub(crate) use replay::{DiffArgs, RebuildArgs, RecountArgs, ReplayArgs, diff, rebuild, recount, replay};
 pub(crate) use route::route;
 pub(crate) use sight::{JudgedBy, Sight};
@@ -51,6 +55,7 @@ pub(crate) enum Ask {
     Inspect(inspect::Ask),
     Explain(explain::Ask),
     Dead(dead::Ask),
+    Ledger(ledger::Ask),
     Verify(verify::Ask),
     Raw(raw::Ask),
 }
@@ -81,6 +86,7 @@ pub(crate) async fn answer<S: Sight>(sight: &S, ask: Ask, out: Out) -> Result<()
         Ask::Inspect(ask) => inspect::answer(sight, ask, out).await,
         Ask::Explain(ask) => explain::answer(sight, ask, out).await,
         Ask::Dead(ask) => dead::answer(sight, ask, out).await,
+        Ask::Ledger(ask) => ledger::answer(sight, ask, out).await,
         Ask::Verify(ask) => verify::answer(sight, ask, out).await,
         Ask::Raw(ask) => raw::answer(sight, ask, out).await,
     }

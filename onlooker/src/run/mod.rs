@@ -65,6 +65,9 @@ pub(crate) async fn run(args: RunArgs, mut config: Config) -> Result<()> {
         system.session.admin_token.clone(),
     );
     let ops = ops::route(system.store.sight(), system.session.admin_token.clone());
+    let (sight, ledger) = (system.store.sight(), config.ledger.clone());
+    let sites: Vec<String> = config.sites.keys().cloned().collect();
+    process.supervisor.room("ledger", |stop| ops::keep_ledger(sight, ledger, sites, stop));
     let routes = Router::new().merge(export).merge(ops);
     #[cfg(feature = "cluster")]
     let routes = routes.merge(carry::promote_route(&system, &config, system.session.admin_token.clone()));

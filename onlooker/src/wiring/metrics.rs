@@ -27,6 +27,7 @@ fn rooms() -> Vec<(&'static str, Vec<Described>)> {
         ("Counter", onlooker_counter::described_metrics()),
         ("Flusher", onlooker_flusher::described_metrics()),
         ("Counts API", onlooker_counts_api::described_metrics()),
+        ("The ledger: flusher, `onlooker run`", crate::ops::described_metrics()),
         ("Every process", described_metrics()),
         ("Clients of Kafka: collector, filter, counter", onlooker_kafka::described_metrics()),
         ("Clients of Redis: filter, counter, flusher, counts API", onlooker_redis::described_metrics()),

@@ -9,6 +9,7 @@ mod logs;
 mod memory;
 mod ops;
 mod ops_dead;
+mod ops_ledger;
 mod ops_records;
 mod power;
 mod replays;
