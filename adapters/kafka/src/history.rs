@@ -39,6 +39,24 @@ impl KafkaHistory {
         Self { config: config.clone(), topic: config.topics.get(topic).to_owned() }
     }
 
+    /// The committed records at these places (partition, offset); none for a place without one. Each has to lie within
+    /// what the log has.
+    ///
+    /// # Errors
+    /// As for reading.
+    pub async fn read_at(&self, places: &[(i32, i64)]) -> Result<Vec<Batch>, PortError> {
+        let (config, topic) = (self.config.clone(), self.topic.clone());
+        let ranges: Vec<_> = places.iter().map(|(partition, at)| (*partition, *at..*at + 1)).collect();
+        // Room for all of them, and for the empty batches that end partitions.
+        let (sink, mut batches) = mpsc::channel(2 * ranges.len().max(1));
+        Self::blocking(move || read_ranges(&config, &topic, &ranges, &sink)).await?;
+        let mut found = Vec::new();
+        while let Some(batch) = batches.recv().await {
+            found.push(batch);
+        }
+        Ok(found)
+    }
+
     async fn blocking<T: Send + 'static>(
         work: impl FnOnce() -> Result<T, PortError> + Send + 'static,
     ) -> Result<T, PortError> {

@@ -321,6 +321,36 @@ async fn a_topic_made_anew_while_all_run_stops_it() {
     }
 }
 
+/// Verdicts of the old topic that are left must not tell filters where to begin in the new one.
+#[tokio::test(flavor = "multi_thread")]
+async fn verdicts_of_an_older_topic_start_no_group() {
+    let system = System::start(Wishes::default());
+    let hands = Hands::of(&system);
+    let roles = [system.role("collector"), system.role("filter")];
+    let http = system.http();
+    http.send(&crowd(0..140)).await;
+    http.send(&crowd(0..140)).await;
+    Ledger::check(&system, &HashSet::new());
+    roles.iter().for_each(stop);
+    for topic in ["views", "views.counted"] {
+        hands.remove_topic(topic).await;
+    }
+    let output = system.onlooker(&["topics", "apply"]);
+    assert!(output.status.success(), "{}", text(&output));
+    hands.remove_group("filter").await;
+    system.dedup_eyes().flush_all();
+    let _collector = system.role("collector");
+    http.send(&crowd(0..700)).await;
+    let said = text(&system.onlooker(&["topics", "apply", "--start-groups"]));
+    assert!(said.contains("is on another view") && said.contains("made anew"), "{said}");
+    // What it says.
+    hands.commit("filter", "views", &[0; 4]);
+    let _filter = system.role("filter");
+    let log = system.log();
+    wait_until("all views of the new topic", LONG, || log.records("views.counted").len() >= 700).unwrap();
+    assert_eq!(log.records("views.counted").len(), 700);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn partitions_that_somebody_added_stop_it() {
     let system = System::start(Wishes::default());
