@@ -32,6 +32,7 @@ fn rooms() -> Vec<(&'static str, Vec<Described>)> {
         ("Clients of Kafka: collector, filter, counter", onlooker_kafka::described_metrics()),
         ("Clients of Redis: filter, counter, flusher, counts API", onlooker_redis::described_metrics()),
         ("The log of one machine: `onlooker run`", onlooker_embedded::log::described_metrics()),
+        ("The memory of one machine: `onlooker run`", onlooker_embedded::store::described_metrics()),
     ]
 }
 

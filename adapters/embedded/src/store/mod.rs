@@ -5,6 +5,7 @@ mod archive;
 mod counts;
 mod dedup;
 mod folder;
+mod metrics;
 
 pub use archive::RedbArchive;
 #[cfg(any(test, feature = "simulation"))]
@@ -12,3 +13,4 @@ pub use archive::SimulatedDisk;
 pub use counts::MemoryCounts;
 pub use dedup::MemoryDedup;
 pub use folder::{FORMAT_VERSION, Folder, FolderError};
+pub use metrics::described_metrics;

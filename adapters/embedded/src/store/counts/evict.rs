@@ -25,6 +25,7 @@ impl MemoryCounts {
                 break;
             }
         }
+        self.shared.metrics.evicted.increment(freed as u64);
         freed > 0
     }
 

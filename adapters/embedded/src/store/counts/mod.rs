@@ -13,6 +13,7 @@ mod segment;
 mod tests;
 mod wishes;
 
+use super::metrics::{Store, StoreMetrics};
 use foldhash::fast::RandomState;
 use onlooker_event::CountKey;
 use onlooker_ports::{
@@ -43,6 +44,7 @@ struct Shared {
     began: AtomicBool,
     hasher: RandomState,
     refusing: watch::Sender<bool>,
+    metrics: StoreMetrics,
 }
 
 /// Sketches and numbers of all partitions, for the counter, the flusher and readers of one process. Clones share them.
@@ -76,6 +78,7 @@ impl MemoryCounts {
             began: AtomicBool::new(false),
             hasher: RandomState::default(),
             refusing: watch::Sender::new(false),
+            metrics: StoreMetrics::of(Store::Counts, limit_bytes),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -132,6 +135,7 @@ impl MemoryCounts {
         let after = partition.bytes();
         // Wraps where it shrinks, and the sum is right all the same.
         self.shared.used_bytes.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+        self.shared.metrics.used(Store::Counts, self.used_bytes());
         result
     }
 }

@@ -2,6 +2,7 @@
 
 mod table;
 
+use super::metrics::{Store, StoreMetrics};
 use foldhash::HashMap;
 use onlooker_event::Digest128;
 use onlooker_ports::{
@@ -63,6 +64,7 @@ pub struct MemoryDedup {
     partitions: Box<[Mutex<Partition>]>,
     limit_bytes: usize,
     used_bytes: AtomicUsize,
+    metrics: StoreMetrics,
 }
 
 impl std::fmt::Debug for MemoryDedup {
@@ -77,7 +79,8 @@ impl MemoryDedup {
     /// `PortError::Full` until slices are dropped: none is ever forgotten to make room.
     pub fn new(partitions: u32, limit_bytes: usize) -> Self {
         let partitions = (0..partitions).map(|_| Mutex::default()).collect();
-        Self { partitions, limit_bytes, used_bytes: AtomicUsize::new(0) }
+        let metrics = StoreMetrics::of(Store::Claims, limit_bytes);
+        Self { partitions, limit_bytes, used_bytes: AtomicUsize::new(0), metrics }
     }
 
     /// Bytes that claims take, those under construction included.
@@ -112,6 +115,7 @@ impl MemoryDedup {
         } else {
             self.used_bytes.fetch_sub(before - after, Ordering::Relaxed);
         }
+        self.metrics.used(Store::Claims, self.used_bytes());
         result
     }
 
