@@ -4,6 +4,7 @@
 //! every record of the log has exactly one verdict, the one of a naive reference that reads the log once. That the runs
 //! can fail is shown as well: with any one condition of the protocol left out, one of them does.
 
+mod appends;
 mod broken;
 mod check;
 mod faults;
@@ -13,6 +14,7 @@ mod network;
 pub(crate) mod reference;
 pub(crate) mod rng;
 mod script;
+mod steps;
 pub(crate) mod store;
 mod tell;
 mod world;

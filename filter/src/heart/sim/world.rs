@@ -3,17 +3,13 @@
 use super::check::Right;
 use super::faults::{Faults, Kind};
 use super::instance::{GroupEvent, Instance, Reply, Request, Tag};
-use super::log::{COUNTED, Log, ViewRecord, place_of};
-use super::reference::{self, Reference};
+use super::log::{COUNTED, Log};
+use super::reference::Reference;
 use super::rng::Rng;
 use super::store::Store;
 use super::{Broken, PARTITIONS, SLICE_S, Violation, WINDOW_S, settings};
-use crate::heart::{CommitEnd, Note, Notice, Settings};
-use crate::rules::RULE_SET_VERSION;
-use onlooker_event::{ClientId, Facts, ItemId, SiteId, View, ViewId, ViewerHash, client_id_key, dedup_key};
+use crate::heart::{Notice, Settings};
 use onlooker_model::simulation::{Plan, Record};
-use onlooker_ports::{BatchBuilder, Committed};
-use onlooker_proto::{CARRIED_OVER, Counted, encode_counted, encode_view};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -42,7 +38,7 @@ pub(super) struct World<'a> {
     pub(super) instances: Vec<Instance>,
     pub(super) next_instance: u64,
     pub(super) names: u64,
-    shape: Shape,
+    pub(super) shape: Shape,
     /// How far the clocks of the brokers of `views.counted` are off, and of the others.
     pub(super) skews_ms: [i64; COUNTED + 1],
     /// What was wrong about the store, when it was changed.
@@ -62,13 +58,13 @@ pub(super) struct Stats {
 
 /// What a history is like: most are short, for what goes wrong mostly takes few steps, and more of them are tried so.
 #[derive(Debug, Clone, Copy, Default)]
-struct Shape {
+pub(super) struct Shape {
     steps: u32,
     records: usize,
     /// Records that are appended together, at most.
     burst: usize,
     /// Between two appends, at most.
-    pace_ms: i64,
+    pub(super) pace_ms: i64,
 }
 
 impl Shape {
@@ -197,104 +193,6 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A view of some viewer whose views stand in the partition, at a time like that of appending.
-    fn view(&mut self, partition: usize, event_ms: i64) -> View {
-        let facts = match self.rng.below(20) {
-            0 => Facts::PREFETCH,
-            1 => Facts::SELF_VIEW,
-            _ => Facts(0),
-        };
-        let id = self.rng.chance(30).then(|| ["a", "b", "c"][self.rng.below(3)]);
-        View {
-            view_id: ViewId([7; 16]),
-            site: SiteId::new("s").unwrap(),
-            item: ItemId::new(["x", "y"][self.rng.below(2)]).unwrap(),
-            viewer: ViewerHash([u8::try_from(partition * 2 + self.rng.below(2)).unwrap(); 16]),
-            key_version: 1,
-            event_ms,
-            received_ms: event_ms,
-            client_id: id.map(|id| ClientId::new(id).unwrap()),
-            user_agent: None,
-            referrer: None,
-            facts,
-        }
-    }
-
-    /// The log begins with the claims of another one, and its first note names their slice.
-    fn carry_over(&mut self) {
-        let now_s = self.append_ms / 1_000;
-        let slice = now_s / i64::from(SLICE_S);
-        for partition in 0..PARTITIONS {
-            let mut carried = Vec::new();
-            for _ in 0..self.rng.below(5) {
-                let time_s = now_s - self.rng.range(0, 45);
-                let view = View { facts: Facts(0), ..self.view(partition, time_s * 1_000) };
-                let (key, slice) = (format!("{}:{}", view.site, view.item), time_s / i64::from(SLICE_S));
-                let id = view.client_id.as_ref();
-                let counted = Counted {
-                    view_id: view.view_id,
-                    site: view.site.clone(),
-                    item: view.item.clone(),
-                    viewer: view.viewer,
-                    event_ms: view.event_ms,
-                    source_partition: i32::try_from(partition).unwrap(),
-                    source_offset: CARRIED_OVER,
-                    slice,
-                    slice_s: SLICE_S,
-                    claim: dedup_key(view.viewer, key.as_bytes()),
-                    id_claim: id.map(|id| client_id_key(view.viewer, id.as_str(), key.as_bytes())),
-                    rule_version: RULE_SET_VERSION,
-                };
-                let mut payload = Vec::new();
-                encode_counted(&counted, &mut payload);
-                self.log.carry_over(place_of(key.as_bytes()), self.append_ms, key.as_bytes(), payload);
-                self.record.say(|| format!("carried over for {partition}: {view:?} in slice {slice}"));
-                carried.push((view, slice));
-            }
-            self.references[partition].goes_on(slice, &carried);
-            let note = Note { slice, slice_s: SLICE_S }.write();
-            let partition = i32::try_from(partition).unwrap();
-            self.log.committed.insert(partition, Committed { offset: 0, note });
-        }
-    }
-
-    fn append(&mut self) {
-        let partition = self.rng.below(PARTITIONS);
-        self.append_ms += self.rng.range(0, self.shape.pace_ms);
-        match self.rng.below(30) {
-            0 => self.append_ms += self.rng.range(0, 60_000),
-            // Where a slice begins is where clocks matter.
-            1..5 => {
-                let slice_ms = i64::from(SLICE_S) * 1_000;
-                self.append_ms = (self.append_ms / slice_ms + 1) * slice_ms + self.rng.range(0, 1_000);
-            }
-            _ => {}
-        }
-        // Several brokers: the clock of the next record may step back.
-        let append_ms = self.append_ms - self.rng.range(0, 1_500);
-        // Within what the collector lets through, early or late.
-        let event_ms = append_ms + self.rng.range(-9_000, 9_000);
-        let view = self.view(partition, event_ms);
-        let view = (!self.rng.chance(3)).then_some(view);
-        let mut payload = Vec::new();
-        match &view {
-            Some(view) => encode_view(view, &mut payload),
-            None => payload.extend_from_slice(b"garbage"),
-        }
-        let verdict = self.references[partition].judge(&reference::Record { append_ms, view: view.clone() });
-        let offset = self.log.views[partition].len();
-        self.record.say(|| {
-            let what = view.map_or("garbage".to_owned(), |v| {
-                let id = v.client_id.as_ref().map(|id| id.as_str().to_owned());
-                format!("viewer {} sees {} at {} ms, id {id:?}", v.viewer.0[0], v.item, v.event_ms)
-            });
-            format!("views {partition}/{offset}: {what}: {verdict:?}")
-        });
-        self.right[partition].push(Right { verdict, written: false });
-        self.log.views[partition].push(ViewRecord { append_ms, payload });
-        self.stats.records += 1;
-    }
-
     pub(super) fn send(&mut self, sent: Vec<(u64, Tag, Request)>) {
         for request in sent {
             let ends = matches!(request.2, Request::End { commit: true, .. });
@@ -315,212 +213,13 @@ impl<'a> World<'a> {
         }
     }
 
-    /// One thing happens, any of those that can.
-    fn step(&mut self) -> Result<(), Violation> {
-        for instance in &mut self.instances {
-            instance.paused = instance.paused.saturating_sub(1);
-        }
-        for _ in 0..8 {
-            let happened = match self.rng.below(100) {
-                0..30 => self.deliver_request(),
-                30..60 => self.deliver_reply(),
-                60..77 => self.read_views(),
-                77..79 => self.deliver_group_event(),
-                79..86 => self.write_marker(),
-                86..93 => self.read_verdict(),
-                93..95 => self.ask_again(),
-                95 => self.expire_abandoned(),
-                _ => self.pass_time(),
-            };
-            if happened {
-                break;
-            }
-        }
-        self.wrong.take().map_or(Ok(()), Err)?;
-        self.notices()
-    }
-
-    /// One of those that do not stand still.
-    fn awake(&mut self) -> Option<usize> {
-        let at = self.rng.below(self.instances.len());
-        (self.instances[at].paused == 0).then_some(at)
-    }
-
-    fn read_views(&mut self) -> bool {
-        let Some(at) = self.awake() else { return false };
-        let happened = match self.rng.below(3) {
-            0 => self.instances[at].read_on(self.now),
-            1 => self.deliver_records(at),
-            _ => self.fetch(at),
-        };
-        self.obey(at);
-        happened
-    }
-
-    fn deliver_records(&mut self, at: usize) -> bool {
-        let instance = &mut self.instances[at];
-        if !instance.machine.wants_records() {
-            return false;
-        }
-        let Some(batch) = instance.fetched.pop_front() else { return false };
-        let (id, partition, next) = (instance.id, batch.partition, batch.next_offset());
-        self.record.say(|| format!("filter {id} gets records of {partition} up to {next:?}"));
-        instance.machine.records(batch, self.now);
-        true
-    }
-
-    fn fetch(&mut self, at: usize) -> bool {
-        let instance = &mut self.instances[at];
-        let started: Vec<(i32, i64)> = instance.readers.iter().map(|(p, o)| (*p, *o)).collect();
-        let Some((partition, offset)) = self.rng.pick(&started).copied() else { return false };
-        if instance.fetched.len() >= 4 {
-            return false;
-        }
-        let place = usize::try_from(partition).unwrap();
-        if offset < self.log.earliest[place] {
-            instance.readers.remove(&partition);
-            instance.machine.out_of_range(partition, self.now);
-            return true;
-        }
-        let count = 1 + self.rng.below(5);
-        let first = usize::try_from(offset).unwrap();
-        let mut batch = BatchBuilder::new(partition);
-        let mut next = offset;
-        for record in self.log.views[place].iter().skip(first).take(count) {
-            batch.push(next, record.append_ms, Some(b"key"), Some(&record.payload));
-            next += 1;
-        }
-        if batch.is_empty() {
-            return false;
-        }
-        instance.readers.insert(partition, next);
-        instance.fetched.push_back(batch.build());
-        true
-    }
-
     pub(super) fn obey(&mut self, at: usize) {
         let mut sent = Vec::new();
         self.instances[at].obey(&mut self.log, &mut sent);
         self.send(sent);
     }
 
-    fn deliver_group_event(&mut self) -> bool {
-        let Some(at) = self.awake() else { return false };
-        let instance = &mut self.instances[at];
-        let id = instance.id;
-        match instance.events.pop_front() {
-            Some(GroupEvent::Assigned { partitions, generation }) => {
-                instance.generation = generation;
-                self.record.say(|| format!("filter {id} hears of generation {generation}: {partitions:?}"));
-                instance.machine.assigned(&partitions, self.now);
-            }
-            Some(GroupEvent::Revoked { partitions }) => {
-                self.record.say(|| format!("filter {id} hears that {partitions:?} are taken away"));
-                instance.machine.revoked(&partitions, self.now);
-            }
-            None => return false,
-        }
-        self.obey(at);
-        true
-    }
-
-    fn write_marker(&mut self) -> bool {
-        let Some((txn, partition)) = self.rng.pick(&self.log.markers()).copied() else { return false };
-        self.record.say(|| match partition {
-            Some(partition) => format!("transaction {txn}: its end shows in output {partition}"),
-            None => format!("transaction {txn}: its offsets are what is committed"),
-        });
-        self.log.write_marker(txn, partition);
-        true
-    }
-
-    /// A rebuild reads some slots.
-    fn read_verdict(&mut self) -> bool {
-        let Some(at) = self.awake() else { return false };
-        let instance = &mut self.instances[at];
-        let rebuilds: Vec<i32> = instance.rebuilds.keys().copied().collect();
-        let Some(partition) = self.rng.pick(&rebuilds).copied() else { return false };
-        let Some(rebuild) = instance.rebuilds.get_mut(&partition) else { return false };
-        let (Some(ends), true) = (&rebuild.ends, rebuild.verdicts.is_some()) else { return false };
-        let mut parts = Vec::new();
-        for _ in 0..4 {
-            let behind: Vec<usize> = (0..COUNTED).filter(|p| rebuild.positions[*p] < ends[*p]).collect();
-            let Some(place) = self.rng.pick(&behind).copied() else {
-                // Only when all ends are passed is everything below the committed offset known to be in.
-                let verdicts = rebuild.verdicts.take();
-                rebuild.done = verdicts.and_then(|v| v.finish(&mut parts).into_iter().next());
-                break;
-            };
-            let slot = rebuild.positions[place];
-            if slot >= self.log.last_stable(place) {
-                break;
-            }
-            rebuild.positions[place] += 1;
-            if let Some((append_ms, key, payload)) = self.log.visible(place, slot) {
-                let mut batch = BatchBuilder::new(i32::try_from(place).unwrap());
-                batch.push(i64::try_from(slot).unwrap(), append_ms, Some(key), Some(payload));
-                if let Some(verdicts) = &mut rebuild.verdicts {
-                    verdicts.take(&batch.build(), &mut parts);
-                }
-            }
-        }
-        rebuild.parts.extend(parts);
-        self.obey(at);
-        true
-    }
-
-    /// What got lost is asked again.
-    fn ask_again(&mut self) -> bool {
-        let Some(at) = self.awake() else { return false };
-        let instance = &self.instances[at];
-        let lost = |tag: &Tag| {
-            !self.requests.iter().any(|(_, t, _)| t == tag) && !self.replies.iter().any(|(_, t, _)| t == tag)
-        };
-        let lost: Vec<(Tag, Request)> =
-            instance.open.iter().filter(|(tag, _)| lost(tag)).map(|(t, r)| (*t, r.clone())).collect();
-        let id = instance.id;
-        let Some((tag, request)) = self.rng.pick(&lost).cloned() else { return false };
-        // Produced records are numbered, so that a broker drops what it has already; the others may be repeated.
-        if !matches!(request, Request::Produce { .. }) {
-            self.requests.push((id, tag, request));
-        } else {
-            self.time_out_txn(at);
-        }
-        true
-    }
-
-    fn time_out_txn(&mut self, at: usize) {
-        let mut sent = Vec::new();
-        let instance = &mut self.instances[at];
-        instance.abort(&mut sent);
-        instance.machine.commit_ended(CommitEnd::Aborted, self.now);
-        instance.obey(&mut self.log, &mut sent);
-        self.send(sent);
-    }
-
-    fn expire_abandoned(&mut self) -> bool {
-        let driven = |id: u64| self.instances.iter().any(|i| i.txn.as_ref().is_some_and(|t| t.id == id));
-        let abandoned: Vec<u64> = self.log.open().into_iter().filter(|id| !driven(*id)).collect();
-        let Some(txn) = self.rng.pick(&abandoned).copied() else { return false };
-        self.record.say(|| format!("transaction {txn} expires, nobody drives it"));
-        self.log.end(txn, false);
-        true
-    }
-
-    fn pass_time(&mut self) -> bool {
-        self.now += u64::try_from(self.rng.range(1, 200)).unwrap();
-        let Some(at) = self.awake() else { return true };
-        if let Some(due) = self.instances[at].machine.wake_at(self.now)
-            && self.rng.chance(30)
-        {
-            self.now = due;
-        }
-        self.instances[at].machine.tick(self.now);
-        self.obey(at);
-        true
-    }
-
-    fn notices(&mut self) -> Result<(), Violation> {
+    pub(super) fn notices(&mut self) -> Result<(), Violation> {
         for instance in &mut self.instances {
             while let Some(notice) = instance.machine.next_notice() {
                 let id = instance.id;
