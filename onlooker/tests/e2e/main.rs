@@ -9,6 +9,7 @@ mod faults;
 mod flows;
 mod lag;
 mod logs;
+mod ops;
 mod replays;
 mod reports;
 mod support;

@@ -30,6 +30,8 @@ impl Default for LedgerConfig {
 const HOUR_MS: i64 = 3_600_000;
 /// Hours that are remembered.
 const KEPT_MS: i64 = 48 * HOUR_MS;
+/// After a look that a server did not let be.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
 /// A view may arrive in the log so long after it was received. Milliseconds.
 const LATE_MS: i64 = 300_000;
 
@@ -48,13 +50,22 @@ pub(crate) async fn keep<S: Sight>(
     let mut reading = None;
     let looks = async {
         loop {
-            if let Err(error) = look(&sight, &config, &mut reading).await {
-                tracing::warn!(error = format!("{error:#}"), "the ledger could not be brought up to date");
-            } else if let Some(reading) = &mut reading {
-                reading.book.forget(now_ms() - KEPT_MS);
-                tell(&metrics, &sites, &reading.book, now_ms());
-            }
-            tokio::time::sleep(Duration::from_secs(config.every_s)).await;
+            let every = Duration::from_secs(config.every_s);
+            let pause = match look(&sight, &config, &mut reading).await {
+                Ok(reading) => {
+                    reading.book.forget(now_ms() - KEPT_MS);
+                    tell(&metrics, &sites, &reading.book, now_ms());
+                    every
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        error = format!("{error:#}"),
+                        "the ledger could not be brought up to date"
+                    );
+                    every.min(LOOK_AGAIN)
+                }
+            };
+            tokio::time::sleep(pause).await;
         }
     };
     tokio::select! {
@@ -64,11 +75,11 @@ pub(crate) async fn keep<S: Sight>(
     Ok(())
 }
 
-async fn look<S: Sight>(
+async fn look<'a, S: Sight>(
     sight: &S,
     config: &LedgerConfig,
-    reading: &mut Option<Reading>,
-) -> anyhow::Result<()> {
+    reading: &'a mut Option<Reading>,
+) -> anyhow::Result<&'a mut Reading> {
     let reading = match reading {
         Some(reading) => reading,
         None => {
@@ -76,7 +87,8 @@ async fn look<S: Sight>(
             reading.insert(Reading::begin(sight, now_ms().saturating_sub(back_ms)).await?)
         }
     };
-    reading.catch_up(sight).await
+    reading.catch_up(sight).await?;
+    Ok(reading)
 }
 
 /// By how much the hours that are over do not close, by site.

@@ -1,0 +1,139 @@
+//! What an operator asks a cluster: of single views, of letters, and whether all is accounted for.
+
+use crate::support::{LONG, Role, System, Wishes, text, view};
+use onlooker_testkit::{wait_for, wait_until};
+use serde_json::{Value, json};
+
+/// The lines of an answer, and the exit code, which is 0 or 3.
+fn ask(system: &System, args: &[&str]) -> (Vec<Value>, i32) {
+    let output = system.onlooker(&[args, &["--json"]].concat());
+    let code = output.status.code().unwrap();
+    assert!(code == 0 || code == 3, "{args:?}: {}", text(&output));
+    let lines = String::from_utf8(output.stdout).unwrap();
+    (lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect(), code)
+}
+
+fn sum(lines: &[Value], field: &str) -> u64 {
+    lines.iter().filter_map(|line| line[field].as_u64()).sum()
+}
+
+fn total(lines: &[Value]) -> &Value {
+    lines.iter().find(|line| line["line"] == "total").unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn views_are_followed_through_a_cluster() {
+    let system = System::start(Wishes { partitions: 3, ..Wishes::default() });
+    // Nothing was sent, and no room runs.
+    for args in [&["tail"][..], &["dead", "list"], &["dead", "retry", "--all"]] {
+        assert_eq!(ask(&system, args), (vec![], 0), "{args:?}");
+    }
+    let (lines, code) = ask(&system, &["ledger"]);
+    assert_eq!((total(&lines)["accepted"].as_u64(), code), (Some(0), 0), "{lines:?}");
+    let (lines, code) = ask(&system, &["explain", "019aa0d5-4c00-7abc-8def-0123456789ab"]);
+    assert_eq!((&lines[0]["state"], code), (&json!("not_found"), 3));
+
+    let collector = system.role("collector");
+    let http = system.http();
+    http.send(&[view("a", "one"), view("a", "one"), view("b", "two")]).await;
+    system.log().append_raw("views", 0, Some(b"k"), Some(b"garbage"));
+    let (views, _) = ask(&system, &["tail", "--topic", "views", "--item", "a"]);
+    assert_eq!(views.len(), 2, "{views:?}");
+    let ids: Vec<&str> = views.iter().map(|view| view["view_id"].as_str().unwrap()).collect();
+    let (lines, code) = ask(&system, &["explain", ids[1]]);
+    assert_eq!((&lines[0]["state"], &lines[0]["before_it"], code), (&json!("not_judged"), &json!(1), 0));
+    let (lines, code) = ask(&system, &["ledger"]);
+    let all = total(&lines);
+    assert_eq!((&all["accepted"], &all["pending"], code), (&json!(4), &json!(4), 0), "{lines:?}");
+
+    let rooms: Vec<Role> = ["filter", "counter", "flusher"].map(|role| system.role(role)).into();
+    wait_until("every view to be judged", LONG, || total(&ask(&system, &["ledger"]).0)["pending"] == 0)
+        .unwrap();
+    let (lines, code) = ask(&system, &["ledger"]);
+    assert_eq!((&total(&lines)["closes"], code), (&json!(true), 0), "{lines:?}");
+    let hours: Vec<Value> = lines.iter().filter(|line| line["line"] == "hour").cloned().collect();
+    let sums = ["accepted", "counted", "dead", "missing"].map(|field| sum(&hours, field));
+    assert_eq!(sums, [4, 2, 1, 0], "{hours:?}");
+
+    // By time, over the partitions of three topics.
+    let (outcomes, _) = ask(&system, &["tail", "--since", "1h"]);
+    let times: Vec<i64> = outcomes.iter().map(|line| line["append_ms"].as_i64().unwrap()).collect();
+    assert!(outcomes.len() == 4 && times.is_sorted(), "{outcomes:?}");
+    let (lines, code) = ask(&system, &["explain", ids[1]]);
+    assert_eq!((&lines[0]["state"], code), (&json!("ignored"), 0), "{lines:?}");
+    assert_eq!(lines[0]["repeats"]["earlier"]["view_id"], ids[0], "{lines:?}");
+    let durable = wait_for("the view to be archived", LONG, || {
+        let (lines, _) = ask(&system, &["explain", ids[0]]);
+        (lines[0]["counts"][0]["durable"] == true).then(|| lines[0].clone())
+    })
+    .unwrap();
+    let counts = durable["counts"].as_array().unwrap();
+    assert_eq!(
+        (counts.len(), &counts[0]["applied"], &counts[0]["key"]),
+        (2, &json!(true), &json!("*:blog:a"))
+    );
+    let key = counts[0]["stored_as"].as_str().unwrap();
+    assert_eq!(system.counters_eyes().command(&["EXISTS", key]), redis::Value::Int(1), "{key}");
+
+    letters(&system);
+    let flusher = &rooms[2];
+    wait_until("the ledger to be kept", LONG, || {
+        flusher.metric("onlooker_ledger_checked_timestamp_seconds") > 0.0
+    })
+    .unwrap();
+    assert_eq!(flusher.metric("onlooker_ledger_open_views"), 0.0);
+    drop(collector);
+}
+
+/// The one letter is sent again, dies again, and is left.
+fn letters(system: &System) {
+    let place = |line: &Value| format!("{}:{}", line["partition"], line["offset"]);
+    let (lines, code) = ask(system, &["dead", "list"]);
+    assert_eq!((lines.len(), code, &lines[0]["reason"]), (1, 3, &json!("malformed")), "{lines:?}");
+    let first = place(&lines[0]);
+    let told = text(&system.onlooker(&["dead", "show", &first]));
+    assert!(told.contains("67 61 72 62 61 67 65") && told.contains("|garbage|"), "{told}");
+    let (done, code) = ask(system, &["dead", "retry", &first]);
+    assert_eq!((&done[0]["outcome"], code), (&json!("retried"), 0), "{done:?}");
+    let (done, code) = ask(system, &["dead", "retry", &first]);
+    assert_eq!((&done[0]["outcome"], code), (&json!("left"), 3), "{done:?}");
+    let again = wait_for("the letter to die again", LONG, || {
+        let (lines, _) = ask(system, &["dead", "list"]);
+        (lines.len() == 1 && place(&lines[0]) != first).then(|| place(&lines[0]))
+    })
+    .unwrap();
+    assert_eq!(ask(system, &["dead", "discard", &again]).1, 0);
+    assert_eq!(ask(system, &["dead", "list"]), (vec![], 0));
+    let (all, _) = ask(system, &["dead", "list", "--all"]);
+    let mut states: Vec<&str> = all.iter().map(|line| line["state"].as_str().unwrap()).collect();
+    states.sort_unstable();
+    assert_eq!(states, ["discarded", "retried"], "{all:?}");
+    let (lines, code) = ask(system, &["ledger"]);
+    let all = total(&lines);
+    assert_eq!((&all["accepted"], &all["closes"], code), (&json!(5), &json!(true), 0), "{lines:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_down_is_named() {
+    let system = System::start(Wishes { partitions: 2, ..Wishes::default() });
+    let nowhere = [
+        "log.brokers=[\"127.0.0.1:1\"]",
+        "counters.nodes=[\"127.0.0.1:1\"]",
+        "archive.nodes=[\"127.0.0.1:1\"]",
+    ];
+    let [kafka, redis, cassandra] = nowhere;
+    let id = "019aa0d5-4c00-7abc-8def-0123456789ab";
+    for (args, down, named) in [
+        (&["tail"][..], kafka, "kafka is unavailable"),
+        (&["explain", id], kafka, "kafka is unavailable"),
+        (&["dead", "list"], kafka, "kafka is unavailable"),
+        (&["dead", "retry", "--all"], kafka, "kafka is unavailable"),
+        (&["ledger"], kafka, "kafka is unavailable"),
+        (&["inspect", "a"], redis, "counters"),
+        (&["inspect", "a"], cassandra, "archive"),
+    ] {
+        let output = system.onlooker(&[args, &["--set", down]].concat());
+        assert_eq!(output.status.code(), Some(1), "{args:?} {}", text(&output));
+        assert!(text(&output).contains(named), "{args:?}: {}", text(&output));
+    }
+}
