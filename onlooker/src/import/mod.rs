@@ -43,8 +43,8 @@ pub(crate) struct ImportArgs {
     /// The folder of `onlooker run`, running or not (default: embedded.dir, if it is there)
     #[arg(long, conflicts_with = "collector")]
     dir: Option<PathBuf>,
-    /// A file that holds the site's server token
-    #[arg(long, conflicts_with = "token")]
+    /// A file that holds the site's server token; goes before --token and ONLOOKER_TOKEN
+    #[arg(long)]
     token_file: Option<PathBuf>,
     /// The site's server token; better given by the environment, where other users do not see it
     #[arg(long, env = "ONLOOKER_TOKEN", hide_env_values = true)]
@@ -211,7 +211,7 @@ async fn import(args: &ImportArgs, door: Door<'_>) -> Result<()> {
         }
     }
     bar.finish_and_clear();
-    report(args, &summary)
+    report(args, &summary, &door.state)
 }
 
 /// Adds a line's view to the request's body; false if the line gives none.
@@ -299,14 +299,18 @@ fn progress(path: &Path, quiet: bool) -> Result<ProgressBar> {
     Ok(bar)
 }
 
-fn report(args: &ImportArgs, summary: &Summary) -> Result<()> {
+fn report(args: &ImportArgs, summary: &Summary, state: &Path) -> Result<()> {
     if args.json {
         say(&(serde_json::to_string(summary)? + "\n"))?;
         return some_readable(args, summary);
     }
     let mut text = String::new();
     if let Some(bytes) = summary.already_sent_bytes {
-        writeln!(text, "already sent: the first {bytes} bytes")?;
+        writeln!(
+            text,
+            "already sent: the first {bytes} bytes, as {} says; with another --state they are sent again",
+            state.display()
+        )?;
     }
     let verb = if args.dry_run { "would be sent" } else { "accepted" };
     let sent = if args.dry_run {

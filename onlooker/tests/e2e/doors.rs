@@ -70,6 +70,15 @@ async fn evicting_policies_are_refused_at_the_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_is_missing_is_named() {
+    let system = System::start(Wishes::default());
+    let filter = Role::launch(&system, "filter", &["--set", "log.topics.views=nothing"]);
+    wait_until("a line that says so", LONG, || filter.log().contains("describing topic nothing")).unwrap();
+    assert!(filter.log().contains("`onlooker topics apply` creates the topics"), "{}", filter.log());
+    assert!(filter.is_alive(), "it waits for somebody to create it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_policy_that_changes_later_stops_who_relies_on_it() {
     let system = System::start(Wishes::default());
     let roles = ["filter", "counter", "flusher"].map(|role| system.role(role));

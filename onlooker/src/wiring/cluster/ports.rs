@@ -143,12 +143,18 @@ const ASK_AGAIN: Duration = Duration::from_secs(30);
 /// server with other settings; it may have been away at the start; and the topic may be made anew. Returns only what
 /// waiting does not put right.
 async fn watch_store<S>(store: S, ask: impl AsyncFn(&S) -> Result<(), PortError>) -> anyhow::Error {
+    let mut told = None;
     loop {
         match ask(&store).await {
             Err(error) if !error.is_transient() => return error.into(),
-            // The room says what is away.
-            Err(error) => tracing::debug!(%error, "a store was not asked"),
-            Ok(()) => {}
+            // Once for every trouble. A topic that nobody has created yet is told by nobody else: a reader without
+            // partitions only waits.
+            Err(error) if told.as_ref() != Some(&error) => {
+                tracing::warn!(%error, "it cannot be asked whether log and store belong together");
+                told = Some(error);
+            }
+            Err(_) => {}
+            Ok(()) => told = None,
         }
         tokio::time::sleep(ASK_AGAIN).await;
     }

@@ -64,9 +64,12 @@ pub(crate) async fn topics(command: TopicsCommand, config: &Config) -> Result<()
     if created || start_groups {
         let group = &config.cluster.kafka.groups.filter;
         let judged = if created { Vec::new() } else { judged_up_to(config).await? };
-        let begun = start_group(config, group, &judged)
-            .await
-            .with_context(|| format!("group {group} could not be started; stop its members first"))?;
+        let begun = start_group(config, group, &judged).await.with_context(|| {
+            format!(
+                "group {group} could not be started; stop the filters, then run `onlooker topics apply \
+                     --start-groups`"
+            )
+        })?;
         for Position { partition, offset, .. } in begun {
             println!("group {group}: partition {partition} of {views} begins at offset {offset}");
         }
