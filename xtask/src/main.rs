@@ -2,6 +2,7 @@
 
 mod commands;
 mod demo;
+mod faults;
 mod floorplan;
 mod mutations;
 mod services;
@@ -46,6 +47,8 @@ enum Command {
     Simulate(simulate::Simulate),
     /// Leaves out the protocols' conditions one by one, and expects that something notices
     Mutations(mutations::Mutations),
+    /// Rounds of injected faults, on real servers and on one machine
+    Faults(faults::Faults),
     /// Runs a benchmark by its name
     Bench(commands::Bench),
 }
@@ -79,6 +82,7 @@ fn run(command: Command) -> Result<()> {
         Command::Demo(demo) => demo::run(&demo),
         Command::Simulate(simulate) => simulate::run(&simulate),
         Command::Mutations(mutations) => mutations::run(&mutations),
+        Command::Faults(faults) => faults::run(&faults),
         Command::Bench(bench) => commands::bench(&bench),
     }
 }

@@ -84,11 +84,9 @@ impl LogEyes {
     }
 
     pub(crate) fn counted(&self) -> Vec<(Read, Counted)> {
+        // Others than our programs may have written there as well.
         let read = self.records("views.counted");
-        read.into_iter()
-            .map(|r| (decode_counted(Some(&r.payload)).unwrap(), r))
-            .map(|(c, r)| (r, c))
-            .collect()
+        read.into_iter().filter_map(|r| decode_counted(Some(&r.payload)).ok().map(|c| (r, c))).collect()
     }
 
     pub(crate) fn ignored(&self) -> Vec<Ignored> {

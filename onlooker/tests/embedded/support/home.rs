@@ -245,6 +245,11 @@ impl Running {
         self.process.kill().unwrap();
     }
 
+    #[allow(dead_code, reason = "wanted where faults are injected")]
+    pub(crate) fn signal(&mut self, signal: i32) {
+        self.process.signal(signal).unwrap();
+    }
+
     /// SIGTERM; its exit status and all that it had printed.
     pub(crate) fn end(mut self) -> (ExitStatus, String) {
         let status = self.process.stop(LONG).unwrap();
