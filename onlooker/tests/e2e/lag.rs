@@ -211,6 +211,6 @@ async fn a_server_that_is_down_is_named_within_seconds() {
         let told = text(&output);
         assert!(!output.status.success() && told.contains(server), "{server}: {told}");
         // A promise to people, and far above what it takes.
-        assert!(begun.elapsed() < Duration::from_secs(15), "{server}: {:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(30), "{server}: {:?}", begun.elapsed());
     }
 }
