@@ -1,5 +1,6 @@
 //! The counters as the counts API sees them.
 
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -29,9 +30,46 @@ const LAYOUT_FOR: Duration = Duration::from_secs(10);
 /// Keys of one pipeline: with bytes up to 2.5 MB.
 const KEYS_A_READ: usize = 200;
 
-type Known = Option<(Instant, Arc<Namespace>)>;
+type Known = Option<(Instant, Arc<Log>)>;
 /// Where in the request a key stood, what was found, and how its partition stood around that.
 type Placed = (usize, ReadCount, Option<PartitionState>);
+
+/// One log's key names, and how far each of its partitions was seen.
+#[derive(Debug)]
+struct Log {
+    names: Namespace,
+    /// By partition.
+    seen: Box<[AtomicI64]>,
+}
+
+impl Log {
+    fn new(names: Namespace) -> Self {
+        Self { seen: (0..names.layout().partitions()).map(|_| AtomicI64::new(0)).collect(), names }
+    }
+
+    fn seen(&self, partition: i32) -> Option<Seen<'_>> {
+        let highest = self.seen.get(usize::try_from(partition).ok()?)?;
+        Some(Seen { highest, floor: highest.load(Ordering::Acquire) })
+    }
+}
+
+/// How far a partition was seen when a question was sent. A replica that takes over without the last writes stands lower,
+/// and nothing else tells a reader so: the counters only find out when they write next.
+#[derive(Debug, Clone, Copy)]
+struct Seen<'a> {
+    highest: &'a AtomicI64,
+    floor: i64,
+}
+
+impl Seen<'_> {
+    /// An answer to that question. One that stands lower than what was seen before it was sent has lost something, until
+    /// it is as far again.
+    fn note(self, state: PartitionState) -> PartitionState {
+        let highest = self.highest.fetch_max(state.applied, Ordering::AcqRel).max(state.applied);
+        let lost = state.applied < self.floor;
+        PartitionState { whole_at: if lost { state.whole_at.max(highest) } else { state.whole_at }, ..state }
+    }
+}
 
 /// Reads the counters. Cheap to clone. Finds out by itself which log they belong to.
 #[derive(Debug, Clone)]
@@ -51,35 +89,39 @@ impl RedisReader {
     }
 
     /// Key names of the layout that stands in Redis; none before the first counter has run.
-    async fn names(&self) -> Result<Option<Arc<Namespace>>, PortError> {
+    async fn log(&self) -> Result<Option<Arc<Log>>, PortError> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some((when, names)) = &known
+        if let Some((when, log)) = &known
             && when.elapsed() < LAYOUT_FOR
         {
-            return Ok(Some(names.clone()));
+            return Ok(Some(Arc::clone(log)));
         }
-        let names = match (read_layout(&self.client, LAYOUT).await?, known) {
-            (Some(layout), Some((_, names))) if *names.layout() == layout => names,
-            (Some(layout), _) => Arc::new(Namespace::new(self.client.prefix(), layout)),
+        let log = match (read_layout(&self.client, LAYOUT).await?, known) {
+            (Some(layout), Some((_, log))) if *log.names.layout() == layout => log,
+            (Some(layout), _) => Arc::new(Log::new(Namespace::new(self.client.prefix(), layout))),
             // It is written anew with the next synchronisation; until then the old one is the best guess.
-            (None, Some((_, names))) => names,
+            (None, Some((_, log))) => log,
             (None, None) => return Ok(None),
         };
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        *known = Some((Instant::now(), names.clone()));
-        Ok(Some(names))
+        *known = Some((Instant::now(), Arc::clone(&log)));
+        Ok(Some(log))
     }
 
     /// The keys of one partition: two round trips, the second one only for what is absent. Each looks where the partition
     /// stands before and after everything else, in the same pipeline: a loss in between would show there.
     async fn read_partition(
         &self,
-        names: &Names<'_>,
+        log: &Log,
+        partition: i32,
         keys: &[(usize, &CountKey)],
         bytes: bool,
     ) -> Result<Vec<Placed>, PortError> {
+        let Some(names) = log.names.partition(partition) else { return Ok(Vec::new()) };
+        let names = &names;
         let mut out = Vec::with_capacity(keys.len());
         for chunk in keys.chunks(KEYS_A_READ) {
+            let seen = log.seen(partition);
             let mut pipeline = Pipeline::with_capacity(4 + chunk.len());
             pipeline.add_command(ask_state(names));
             let fields = || chunk.iter().map(|(_, key)| key.as_bytes());
@@ -92,7 +134,7 @@ impl RedisReader {
             pipeline.add_command(ask_state(names));
             let mut answers = self.client.pipeline(names.slot(), &pipeline).await?.into_iter();
             let reader = self.reader("HMGET");
-            let state = self.state_around(&mut answers)?;
+            let state = self.state_around(&mut answers, seen)?;
             let mut numbers = || {
                 let answer = self.client.checked(answers.next().unwrap_or_default())?;
                 reader.array_of(answer, chunk.len())
@@ -106,7 +148,7 @@ impl RedisReader {
                 out.push((*index, ReadCount { views, sketch, known_absent: false }, state));
             }
         }
-        self.look_for_absent(names, keys, bytes, &mut out).await?;
+        self.look_for_absent((names, log.seen(partition)), keys, bytes, &mut out).await?;
         Ok(out)
     }
 
@@ -114,18 +156,20 @@ impl RedisReader {
     fn state_around(
         &self,
         answers: &mut impl DoubleEndedIterator<Item = Value>,
+        seen: Option<Seen<'_>>,
     ) -> Result<Option<PartitionState>, PortError> {
-        let before = self.state(answers.next().unwrap_or_default())?;
-        let after = self.state(answers.next_back().unwrap_or_default())?;
+        let before = self.state(answers.next().unwrap_or_default(), seen)?;
+        let after = self.state(answers.next_back().unwrap_or_default(), seen)?;
         Ok(PartitionState::weaker(before, after))
     }
 
-    fn state(&self, answer: Value) -> Result<Option<PartitionState>, PortError> {
+    fn state(&self, answer: Value, seen: Option<Seen<'_>>) -> Result<Option<PartitionState>, PortError> {
         let reader = self.reader("HMGET");
         let fields = reader.array_of(self.client.checked(answer)?, 3)?;
         let Some(applied) = reader.maybe_number(&fields[0])? else { return Ok(None) };
         let (as_of_ms, whole_at) = (reader.number(&fields[1])?, reader.number(&fields[2])?);
-        Ok(Some(PartitionState { applied, as_of_ms, whole_at }))
+        let state = PartitionState { applied, as_of_ms, whole_at };
+        Ok(Some(seen.map_or(state, |seen| seen.note(state))))
     }
 
     /// What one sketch's answer says. An error of this key stays with this key.
@@ -150,7 +194,7 @@ impl RedisReader {
 
     async fn look_for_absent(
         &self,
-        names: &Names<'_>,
+        (names, seen): (&Names<'_>, Option<Seen<'_>>),
         keys: &[(usize, &CountKey)],
         bytes: bool,
         out: &mut [Placed],
@@ -169,7 +213,7 @@ impl RedisReader {
         pipeline.add_command(ask_state(names));
         let mut answers = self.client.pipeline(names.slot(), &pipeline).await?.into_iter();
         let reader = self.reader("EXISTS");
-        let later = self.state_around(&mut answers)?;
+        let later = self.state_around(&mut answers, seen)?;
         for i in absent {
             let sketch = self.sketch(answers.next().unwrap_or_default())?;
             let marked = self.client.checked(answers.next().unwrap_or_default())?;
@@ -208,14 +252,15 @@ fn by_partition(keys: &[(i32, CountKey)]) -> Vec<(i32, Vec<(usize, &CountKey)>)>
 
 impl CountReader for RedisReader {
     async fn partitions(&self) -> Result<Option<u32>, PortError> {
-        Ok(self.names().await?.map(|names| names.layout().partitions()))
+        Ok(self.log().await?.map(|log| log.names.layout().partitions()))
     }
 
     async fn states(&self, partitions: &[i32]) -> Result<Vec<Option<PartitionState>>, PortError> {
-        let Some(names) = self.names().await? else { return Ok(vec![None; partitions.len()]) };
+        let Some(log) = self.log().await? else { return Ok(vec![None; partitions.len()]) };
         let states = partitions.iter().map(|partition| async {
-            let Some(names) = names.partition(*partition) else { return Ok(None) };
-            self.state(self.client.command(names.slot(), &ask_state(&names)).await?)
+            let Some(names) = log.names.partition(*partition) else { return Ok(None) };
+            let seen = log.seen(*partition);
+            self.state(self.client.command(names.slot(), &ask_state(&names)).await?, seen)
         });
         try_join_all(states).await
     }
@@ -232,13 +277,10 @@ impl CountReader for RedisReader {
     ) -> Result<Vec<(ReadCount, Option<PartitionState>)>, PortError> {
         let nothing = ReadCount { views: None, sketch: None, known_absent: false };
         let mut out = vec![(nothing, None); keys.len()];
-        let Some(names) = self.names().await? else { return Ok(out) };
+        let Some(log) = self.log().await? else { return Ok(out) };
         let groups = by_partition(keys);
         // All partitions at once: they share one connection, or have one each to their nodes.
-        let reads = groups.iter().filter_map(|(partition, keys)| {
-            let names = names.partition(*partition)?;
-            Some(async move { self.read_partition(&names, keys, bytes).await })
-        });
+        let reads = groups.iter().map(|(partition, keys)| self.read_partition(&log, *partition, keys, bytes));
         for (index, read, state) in try_join_all(reads).await?.into_iter().flatten() {
             out[index] = (read, state);
         }
@@ -246,10 +288,10 @@ impl CountReader for RedisReader {
     }
 
     async fn want(&self, keys: &[(i32, CountKey)]) -> Result<(), PortError> {
-        let Some(names) = self.names().await? else { return Ok(()) };
+        let Some(log) = self.log().await? else { return Ok(()) };
         let groups = by_partition(keys);
         let wishes = groups.iter().filter_map(|(partition, keys)| {
-            let names = names.partition(*partition)?;
+            let names = log.names.partition(*partition)?;
             let mut list = Packer::with_capacity(keys.len() * 40);
             keys.iter().for_each(|(_, key)| list.bytes(key.as_bytes()));
             let mut call = WANT.call(&[&names.wanted()]);

@@ -199,3 +199,34 @@ async fn bytes_of_any_value_come_back() {
         assert_eq!(read.sketch, Some(SketchValue::Estimate(sketch.count())));
     }
 }
+
+/// A replica that takes over lacks the last writes, and nothing in it says so.
+#[tokio::test]
+async fn who_has_seen_a_partition_further_knows_that_it_went_back() {
+    let shop = shop(Bench::alone()).await;
+    let asked = [(0, shop.items[3].clone())];
+    let state = async || {
+        let (_, state) = shop.reader.read_with_states(&asked, false).await.unwrap().swap_remove(0);
+        let alone = shop.reader.states(&[0]).await.unwrap()[0].unwrap();
+        let state = state.unwrap();
+        assert_eq!(state.applied >= state.whole_at, alone.applied >= alone.whole_at);
+        state
+    };
+    let stands = |offset: &str| {
+        shop.bench.for_keys(b"applied:{", |connection, name| {
+            redis::cmd("HSET").arg(name).arg("offset").arg(offset).exec(connection).unwrap();
+        });
+    };
+    let whole = state().await;
+    assert!(whole.applied == 10 && whole.applied >= whole.whole_at, "{whole:?}");
+    for offset in ["4", "9"] {
+        stands(offset);
+        let behind = state().await;
+        assert_eq!((behind.applied.to_string().as_str(), behind.whole_at), (offset, 10));
+    }
+    for offset in ["10", "12"] {
+        stands(offset);
+        let again = state().await;
+        assert!(again.applied >= again.whole_at, "{again:?}");
+    }
+}
