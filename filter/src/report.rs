@@ -172,3 +172,46 @@ pub(crate) fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::heart::Tally;
+    use onlooker_stage::Health;
+    use onlooker_stage::telemetry::MetricsHandle;
+
+    #[test]
+    fn a_partitions_moment_is_that_of_what_is_decided() {
+        let page = MetricsHandle::detached().unwrap();
+        let component = Health::new().component("filter.partitions");
+        let mut reporter = Reporter::new(page.within(FilterMetrics::register), component, false);
+        let decided = || {
+            let page = page.render();
+            let series = "onlooker_filter_decided_timestamp_seconds{partition=\"3\"} ";
+            page.lines().find_map(|line| line.strip_prefix(series)?.parse::<f64>().ok())
+        };
+        let told = |reporter: &mut Reporter, notice| page.within(|| reporter.take(notice));
+
+        page.within(|| reporter.assigned(&[3]));
+        let assigned = decided().unwrap();
+        assert!(
+            (assigned - now_ms() as f64 / 1_000.0).abs() < 60.0,
+            "nothing is known: it grows old from now on"
+        );
+        told(&mut reporter, Notice::Running { partition: 3, from: 10, emit_from: 10 });
+        let tally = Tally { last_append_ms: 5_000, ..Tally::default() };
+        told(&mut reporter, Notice::Committed { partition: 3, ours: true, offset: 20, tally });
+        assert_eq!(decided(), Some(5.0), "the last that was decided");
+        page.within(|| reporter.end_seen(3, 30, 7_000));
+        assert_eq!(decided(), Some(5.0), "there is more to decide");
+        told(&mut reporter, Notice::Lost { partition: 3, from: 20, to: 30 });
+        assert_eq!(decided(), Some(7.0), "what is lost is not waited for");
+        let of_another = Tally { last_append_ms: 9_000, ..Tally::default() };
+        told(&mut reporter, Notice::Committed { partition: 3, ours: false, offset: 40, tally: of_another });
+        assert_eq!(decided(), Some(7.0), "a commit of a former assignment says nothing");
+        told(&mut reporter, Notice::Revoked { partition: 3 });
+        assert_eq!(decided(), None);
+        page.within(|| reporter.end_seen(3, 50, 9_000));
+        assert_eq!(decided(), None, "it is somebody else's");
+    }
+}
