@@ -283,6 +283,23 @@ async fn what_is_staged_expires_together() {
     }
 }
 
+/// The memory forgets by the log's time alone; what was staged had a clock's.
+#[tokio::test]
+async fn what_is_installed_does_not_expire() {
+    let bench = Bench::of(RedisServer::builder().policy("noeviction").start().unwrap());
+    let store = dedup(bench.config());
+    let claims = [Claim { key: digest(1), values: [1].into_iter().collect() }];
+    for (part, slice) in [(0, 7), (1, 8)] {
+        assert_eq!(store.stage(0, "new", part, slice, &claims).await, Ok(true));
+    }
+    assert_eq!(store.install(0, 5, 8, "new", 2).await, Ok(InstallOutcome::Done));
+    let mut left = Vec::new();
+    bench.for_keys(b"{", |connection, name| {
+        left.push(redis::cmd("PTTL").arg(name).query::<i64>(connection).unwrap());
+    });
+    assert_eq!(left, [-1; 3], "two slices and the offset");
+}
+
 /// Every key of the server with its serialised value.
 fn keys_and_contents(bench: &Bench) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut all = Vec::new();
