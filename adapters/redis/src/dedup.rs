@@ -19,6 +19,7 @@ use crate::script::Script;
 
 static CLAIM: Script = Script::new(include_str!("lua/claim.lua"));
 static STAGE: Script = Script::new(include_str!("lua/stage.lua"));
+static WHERE: Script = Script::new(include_str!("lua/where.lua"));
 static INSTALL: Script = Script::new(include_str!("lua/install.lua"));
 
 /// Name of the layout key of the filter's memory.
@@ -63,6 +64,19 @@ impl RedisDedup {
         self.names.require(self.client.server(), partition)
     }
 
+    /// Where the memory stands, if all of it is there; what is left of another one is forgotten.
+    async fn look_where(&self, names: &Names<'_>) -> Result<Option<Applied>, PortError> {
+        let reader = self.reader("where script");
+        let mut call = WHERE.call(&[&names.fapplied()]);
+        call.arg(names.seen_stem());
+        let answer = reader.array(self.client.script(names.slot(), &WHERE, &call).await?)?;
+        match answer.as_slice() {
+            [] => Ok(None),
+            [offset, slice] => state(reader, offset, slice),
+            _ => Err(reader.wrong(&Value::Array(answer))),
+        }
+    }
+
     fn reader(&self, command: &'static str) -> Reader {
         Reader { server: self.client.server(), command }
     }
@@ -73,10 +87,29 @@ fn state(reader: Reader, offset: &Value, slice: &Value) -> Result<Option<Applied
     Ok(Some(Applied { offset, slice: reader.number(slice)? }))
 }
 
+/// With the number of claims that each of its two slices has to have.
 fn ask_state(names: &Names<'_>) -> Cmd {
     let mut command = Cmd::new();
-    command.arg("HMGET").arg(names.fapplied()).arg("offset").arg("slice");
+    command.arg("HMGET").arg(names.fapplied()).arg("offset").arg("slice").arg("newer").arg("older");
     command
+}
+
+fn ask_length(key: &[u8]) -> Cmd {
+    let mut command = Cmd::new();
+    command.arg("HLEN").arg(key);
+    command
+}
+
+/// How many claims `slice - 1` and `slice` have to have, in a memory that stands at `at` and whose newest slice has `newer`
+/// and the one before it `older`; none where that is not known.
+fn expected(at: Applied, newer: i64, older: i64, slice: i64) -> [Option<i64>; 2] {
+    match slice - at.slice {
+        ..-1 => [None, None],
+        -1 => [None, Some(older)],
+        0 => [Some(older), Some(newer)],
+        1 => [Some(newer), Some(0)],
+        _ => [Some(0), Some(0)],
+    }
 }
 
 fn ask_slice(key: &[u8], keys: &[Digest128]) -> Cmd {
@@ -112,10 +145,7 @@ impl DedupStore for RedisDedup {
     async fn applied(&self, partition: i32) -> Result<Option<Applied>, PortError> {
         let names = self.partition(partition)?;
         self.check_log().await?;
-        let reader = self.reader("HMGET");
-        let answer = self.client.command(names.slot(), &ask_state(&names)).await?;
-        let fields = reader.array_of(answer, 2)?;
-        state(reader, &fields[0], &fields[1])
+        self.look_where(&names).await
     }
 
     async fn lookup(
@@ -130,20 +160,34 @@ impl DedupStore for RedisDedup {
         let reader = self.reader("HMGET");
         // One transaction, because state and slices have to be of one moment; and no script, because it would build
         // a Lua table for every answer and cost half as much again.
-        let mut pipeline = Pipeline::with_capacity(3);
+        let mut pipeline = Pipeline::with_capacity(5);
+        let slices = [names.seen(slice - 1), names.seen(slice)];
         pipeline.atomic().add_command(ask_state(&names));
+        for key in &slices {
+            pipeline.add_command(ask_length(key));
+        }
         if !keys.is_empty() {
-            pipeline.add_command(ask_slice(&names.seen(slice - 1), keys));
-            pipeline.add_command(ask_slice(&names.seen(slice), keys));
+            for key in &slices {
+                pipeline.add_command(ask_slice(key, keys));
+            }
         }
         let mut answers = self.client.transaction(names.slot(), &pipeline).await?.into_iter();
-        let mut next = |len: usize| reader.array_of(answers.next().unwrap_or_default(), len);
-        let fields = next(2)?;
+        let fields = reader.array_of(answers.next().unwrap_or_default(), 4)?;
         let at = state(reader, &fields[0], &fields[1])?;
+        let (newer, older) = (reader.maybe_number(&fields[2])?, reader.maybe_number(&fields[3])?);
+        let mut length = || reader.number(&answers.next().unwrap_or_default());
+        let lengths = [length()?, length()?];
         // Below: claims of earlier records are missing. Above: claims of records that are still to be decided.
-        if !at.is_some_and(|at| (at_least..=at_most).contains(&at.offset)) {
+        let Some(at) = at.filter(|at| (at_least..=at_most).contains(&at.offset)) else {
             return Ok(Lookup::Gap(at));
+        };
+        // A slice that lost claims, to a hand or to an evicting policy, would let views count twice.
+        let expected = newer.zip(older).map(|(newer, older)| expected(at, newer, older, slice));
+        let agree = |(wanted, found): (Option<i64>, i64)| wanted.is_none_or(|wanted| wanted == found);
+        if !expected.is_some_and(|wanted| wanted.into_iter().zip(lengths).all(agree)) {
+            return self.look_where(&names).await.map(Lookup::Gap);
         }
+        let mut next = |len: usize| reader.array_of(answers.next().unwrap_or_default(), len);
         if keys.is_empty() {
             return Ok(Lookup::Found(Vec::new()));
         }

@@ -11,7 +11,7 @@ use onlooker_ports::conformance::counts::{key, member};
 use onlooker_ports::conformance::dedup::digest;
 use onlooker_ports::{
     Apply, ApplyOutcome, Base, Claim, ClaimOutcome, CountReader, CountStore, DedupStore, InstallOutcome,
-    Number, PortError, SketchAdd, SketchValue,
+    Lookup, Number, PortError, SketchAdd, SketchValue,
 };
 use onlooker_redis::{Client, Layout, RedisConfig, RedisCounters, RedisDedup, RedisReader, Role};
 use onlooker_sketch::Sketch;
@@ -263,6 +263,50 @@ async fn a_full_memory_refuses_whole_claims() {
     assert_eq!(keys_and_contents(&bench), before, "nothing has changed");
     bench.node().cli(&["CONFIG", "SET", "maxmemory", "0"]).unwrap();
     assert_eq!(store.claim(0, 1, 2, 8, &claims(1), 0..7).await, Ok(ClaimOutcome::Done));
+}
+
+/// A slice without some of its claims would let views count twice: all of that memory counts as gone.
+#[tokio::test]
+async fn a_memory_with_a_hole_is_no_memory() {
+    let claims = |n: u32| [Claim { key: digest(n), values: [n].into_iter().collect() }];
+    let keys = [digest(1), digest(2)];
+    for (partition, lost) in (0..).zip([b"seen:" as &[u8], b":7", b":8"]) {
+        let bench = Bench::of(RedisServer::builder().policy("noeviction").start().unwrap());
+        let store = dedup(bench.config());
+        // As it is after a rebuild, a claim in the same slice, and one in the next.
+        assert_eq!(store.stage(partition, "new", 0, 7, &claims(1)).await, Ok(true));
+        assert_eq!(store.install(partition, 10, 7, "new", 1).await, Ok(InstallOutcome::Done));
+        assert_eq!(store.claim(partition, 10, 11, 7, &claims(2), 0..6).await, Ok(ClaimOutcome::Done));
+        assert_eq!(store.claim(partition, 11, 12, 8, &claims(3), 0..7).await, Ok(ClaimOutcome::Done));
+        for slice in [8, 9, 10] {
+            let whole = store.lookup(partition, 12, 12, slice, &keys).await.unwrap();
+            assert!(matches!(whole, Lookup::Found(_)), "{slice}: {whole:?}");
+        }
+        assert_eq!(store.applied(partition).await.unwrap().unwrap().offset, 12);
+        bench.for_keys(b"seen:", |connection, name| {
+            if name.starts_with(lost) || name.ends_with(lost) {
+                redis::cmd("DEL").arg(name).exec(connection).unwrap();
+            }
+        });
+        let outcome = match partition {
+            0 => store.lookup(partition, 12, 12, 8, &keys).await.map(|found| found == Lookup::Gap(None)),
+            1 => store
+                .claim(partition, 12, 13, 8, &claims(4), 0..7)
+                .await
+                .map(|o| o == ClaimOutcome::Gap(None)),
+            _ => store.applied(partition).await.map(|at| at.is_none()),
+        };
+        assert_eq!(outcome, Ok(true), "partition {partition}");
+        assert_eq!(
+            store.applied(partition).await,
+            Ok(None),
+            "it is forgotten, so that a rebuild can take its place"
+        );
+        assert_eq!(store.stage(partition, "again", 0, 8, &claims(3)).await, Ok(true));
+        assert_eq!(store.install(partition, 12, 8, "again", 1).await, Ok(InstallOutcome::Done));
+        let whole = store.lookup(partition, 12, 12, 8, &keys).await.unwrap();
+        assert!(matches!(whole, Lookup::Found(_)), "{whole:?}");
+    }
 }
 
 /// A part that is staged late keeps the earlier ones of the other slice: the number of parts would outlive them.

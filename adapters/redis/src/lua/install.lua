@@ -23,5 +23,6 @@ for i = 3, 4 do
     redis.call('PERSIST', KEYS[i + 2])
   end
 end
-redis.call('HSET', KEYS[1], 'offset', ARGV[1], 'slice', ARGV[2])
+redis.call('HSET', KEYS[1], 'offset', ARGV[1], 'slice', ARGV[2],
+  'newer', redis.call('HLEN', KEYS[6]), 'older', redis.call('HLEN', KEYS[5]))
 return 0
