@@ -60,6 +60,8 @@ enum Command {
         #[command(subcommand)]
         command: Option<cluster::TopicsCommand>,
     },
+    Status(ops::StatusArgs),
+    Check(ops::CheckArgs),
     Lag(ops::LagArgs),
     Tail(ops::TailArgs),
     Inspect(ops::InspectArgs),
@@ -140,6 +142,8 @@ async fn dispatch(cli: Cli, env: &[(String, String)]) -> Result<ExitCode> {
         Command::Explain(args) => ops::explain(args, told(from, env)?).await,
         Command::Dead(args) => ops::dead(args, told(from, env)?).await,
         Command::Ledger(args) => ops::ledger(args, told(from, env)?).await,
+        Command::Status(args) => ops::status(args, told(from, env)?).await,
+        Command::Check(args) => ops::check(args, told(from, env)?).await,
         Command::Verify(args) => ops::verify(args, told(from, env)?).await,
         Command::Replay(args) => ops::replay(args, told(from, env)?).await,
         Command::Rebuild(args) => ops::rebuild(args, told(from, env)?).await,

@@ -23,7 +23,7 @@ static WHERE: Script = Script::new(include_str!("lua/where.lua"));
 static INSTALL: Script = Script::new(include_str!("lua/install.lua"));
 
 /// Name of the layout key of the filter's memory.
-const LAYOUT: &str = "flayout";
+pub(crate) const LAYOUT: &str = "flayout";
 
 /// Name of the key with the topic's id.
 const TOPIC: &str = "ftopic";

@@ -124,6 +124,16 @@ impl At {
         }
     }
 
+    /// The process that has the folder open; none for a cluster, or if no process has.
+    pub(super) async fn session(&self, told: &Told) -> Result<Option<Session>> {
+        let dir = self.dir.as_ref().unwrap_or(&told.config.embedded.dir);
+        #[cfg(feature = "cluster")]
+        if self.is_cluster(told) {
+            return Ok(None);
+        }
+        if dir.is_dir() { running(dir).await } else { Ok(None) }
+    }
+
     #[cfg(feature = "cluster")]
     fn is_cluster(&self, told: &Told) -> bool {
         self.cluster || (self.dir.is_none() && told.names_cluster)

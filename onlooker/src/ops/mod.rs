@@ -5,8 +5,10 @@
 //! people see is made of the lines by the command alone.
 
 mod at;
+mod check;
 mod dead;
 mod explain;
+mod finding;
 mod inspect;
 mod lag;
 mod ledger;
@@ -16,14 +18,19 @@ mod record;
 mod replay;
 mod route;
 mod sight;
+mod status;
 mod table;
 mod tail;
 mod topics;
 mod verify;
 
 pub(crate) use at::Told;
+pub(crate) use check::{CheckArgs, run as check};
 pub(crate) use dead::{DeadArgs, run as dead};
 pub(crate) use explain::{ExplainArgs, run as explain};
+#[cfg(feature = "cluster")]
+pub(crate) use finding::in_time;
+pub(crate) use finding::{Finding, Level, bytes};
 pub(crate) use inspect::{InspectArgs, run as inspect};
 pub(crate) use lag::{LagArgs, run as lag};
 #[cfg(all(test, feature = "cluster"))]
@@ -32,6 +39,7 @@ pub(crate) use ledger::{LedgerArgs, LedgerConfig, keep as keep_ledger, run as le
 pub(crate) use replay::{DiffArgs, RebuildArgs, RecountArgs, ReplayArgs, diff, rebuild, recount, replay};
 pub(crate) use route::route;
 pub(crate) use sight::{JudgedBy, Sight};
+pub(crate) use status::{StatusArgs, run as status};
 pub(crate) use tail::{TailArgs, run as tail};
 pub(crate) use topics::{TopicsViewArgs, run as topics};
 pub(crate) use verify::{VerifyArgs, run as verify};
@@ -56,6 +64,8 @@ pub(crate) enum Ask {
     Explain(explain::Ask),
     Dead(dead::Ask),
     Ledger(ledger::Ask),
+    Status(status::Ask),
+    Check(check::Ask),
     Verify(verify::Ask),
     Raw(raw::Ask),
 }
@@ -87,6 +97,8 @@ pub(crate) async fn answer<S: Sight>(sight: &S, ask: Ask, out: Out) -> Result<()
         Ask::Explain(ask) => explain::answer(sight, ask, out).await,
         Ask::Dead(ask) => dead::answer(sight, ask, out).await,
         Ask::Ledger(ask) => ledger::answer(sight, ask, out).await,
+        Ask::Status(ask) => status::answer(sight, ask, out).await,
+        Ask::Check(ask) => check::answer(sight, ask, out).await,
         Ask::Verify(ask) => verify::answer(sight, ask, out).await,
         Ask::Raw(ask) => raw::answer(sight, ask, out).await,
     }

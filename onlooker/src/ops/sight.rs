@@ -1,5 +1,6 @@
 //! A system to look at.
 
+use super::finding::Finding;
 use crate::carry::Rows;
 use anyhow::Result;
 use onlooker_event::CountKey;
@@ -15,6 +16,8 @@ pub(crate) struct JudgedBy {
     pub(crate) slice_s: u32,
     /// A viewer's views of an item less than this apart are one, by site.
     pub(crate) windows_s: BTreeMap<String, u32>,
+    /// The version of the viewers' key that this configuration has, if it has any.
+    pub(crate) key_version: Option<u32>,
 }
 
 /// A cluster or a folder. Nothing is asked of a server before it is needed, so that one that is down hides no other.
@@ -39,6 +42,10 @@ pub(crate) trait Sight: Send + Sync + 'static {
     fn location(&self, partition: i32, key: &CountKey) -> Option<(u16, String)>;
     /// What its views are judged by.
     fn judged_by(&self) -> Result<JudgedBy>;
+    /// Each server: whether it answers.
+    fn servers(&self) -> impl Future<Output = Vec<Finding>> + Send;
+    /// Servers and settings that contradict what counting rests on, or should be looked at, and those that are well.
+    fn settings(&self) -> impl Future<Output = Vec<Finding>> + Send;
     /// All rows of the archive that belong to this log.
     fn scan(&self, sink: mpsc::Sender<Rows>) -> impl Future<Output = Result<()>> + Send;
 }

@@ -70,7 +70,7 @@ impl Rules {
     /// For who explains a verdict.
     pub(super) fn judged_by(&self) -> JudgedBy {
         let windows = self.sites.iter().map(|(name, rule)| (name.clone(), rule.window_s));
-        JudgedBy { slice_s: self.slice_s, windows_s: windows.collect() }
+        JudgedBy { slice_s: self.slice_s, windows_s: windows.collect(), key_version: None }
     }
 
     /// Judges by them, whatever the configuration says. Sites that only the configuration has stay.

@@ -1,12 +1,12 @@
 //! One folder on this machine's disk, and nothing else.
 
 use crate::carry::{Mark, Place, Rows};
-use crate::ops::{JudgedBy, Sight};
+use crate::ops::{Finding, JudgedBy, Sight};
 use anyhow::{Context, Result, bail};
 use onlooker_counter::CounterPorts;
 use onlooker_embedded::log::files::Disk;
 use onlooker_embedded::log::{
-    EmbeddedHistory, EmbeddedLog, EmbeddedObserver, EmbeddedReader, EmbeddedTransactor, EmbeddedWriter,
+    Durability, EmbeddedHistory, EmbeddedLog, EmbeddedObserver, EmbeddedReader, EmbeddedTransactor, EmbeddedWriter,
     LogConfig,
 };
 use onlooker_embedded::store::{Folder, FolderError, MemoryCounts, MemoryDedup, RedbArchive};
@@ -108,6 +108,7 @@ pub(crate) struct Store {
     partitions: u32,
     created: bool,
     generation: String,
+    durability: Durability,
 }
 
 impl Store {
@@ -152,6 +153,7 @@ impl Store {
             partitions: config.partitions,
             created: report.created,
             generation,
+            durability: config.log.durability,
         })
     }
 
@@ -292,6 +294,7 @@ impl Store {
     /// What an operator asks.
     pub(crate) fn sight(&self) -> FolderSight {
         FolderSight {
+            durability: self.durability,
             path: self.folder.path().to_owned(),
             generation: self.generation.clone(),
             partitions: self.partitions,
@@ -395,8 +398,9 @@ async fn behind(log: &EmbeddedLog, counts: &MemoryCounts) -> Result<(i64, i64)> 
 
 /// A folder, as an operator looks at it.
 pub(crate) struct FolderSight {
-    path: PathBuf,
-    generation: String,
+    pub(super) path: PathBuf,
+    pub(super) durability: Durability,
+    pub(super) generation: String,
     partitions: u32,
     log: EmbeddedObserver<Disk>,
     writer: EmbeddedWriter<Disk>,
@@ -450,6 +454,14 @@ impl Sight for FolderSight {
 
     fn judged_by(&self) -> Result<JudgedBy> {
         crate::run::judged_by(&self.path)
+    }
+
+    async fn servers(&self) -> Vec<Finding> {
+        super::folder_check::servers(self)
+    }
+
+    async fn settings(&self) -> Vec<Finding> {
+        super::folder_check::settings(self)
     }
 
     async fn scan(&self, sink: mpsc::Sender<Rows>) -> Result<()> {

@@ -3,6 +3,7 @@
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster;
 pub(crate) mod embedded;
+mod folder_check;
 #[cfg(all(test, feature = "cluster"))]
 mod metrics;
 #[cfg(feature = "cluster")]

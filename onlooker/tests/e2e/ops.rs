@@ -32,6 +32,12 @@ async fn views_are_followed_through_a_cluster() {
     assert_eq!((total(&lines)["accepted"].as_u64(), code), (Some(0), 0), "{lines:?}");
     let (lines, code) = ask(&system, &["explain", "019aa0d5-4c00-7abc-8def-0123456789ab"]);
     assert_eq!((&lines[0]["state"], code), (&json!("not_found"), 3));
+    let (lines, code) = ask(&system, &["status"]);
+    assert_eq!((levels(&lines, "group").as_slice(), code), (&["down", "down"][..], 3), "{lines:?}");
+    assert_eq!(levels(&lines, "topic"), ["ok"; 4], "{lines:?}");
+    let (lines, code) = ask(&system, &["check"]);
+    assert_eq!(code, 0, "{lines:?}");
+    assert!(!levels(&lines, "").contains(&"refused"), "{lines:?}");
 
     let collector = system.role("collector");
     let http = system.http();
@@ -75,7 +81,17 @@ async fn views_are_followed_through_a_cluster() {
     let key = counts[0]["stored_as"].as_str().unwrap();
     assert_eq!(system.counters_eyes().command(&["EXISTS", key]), redis::Value::Int(1), "{key}");
 
+    let mut status: Vec<String> = vec!["status".into()];
+    let all = rooms.iter().chain([&collector]);
+    all.for_each(|room| status.extend(["--room".into(), room.admin()]));
+    let status: Vec<&str> = status.iter().map(String::as_str).collect();
+    let well = wait_until("all to be well", LONG, || ask(&system, &status).1 == 0);
+    let (lines, _) = ask(&system, &status);
+    well.unwrap_or_else(|error| panic!("{error:#}: {lines:?}"));
+    assert_eq!(levels(&lines, "room"), ["ok"; 4], "{lines:?}");
+    assert_eq!(levels(&lines, "").len(), 4 + 4 + 2 + 4, "servers, topics, groups, rooms: {lines:?}");
     letters(&system);
+    wrong_settings(&system);
     let flusher = &rooms[2];
     wait_until("the ledger to be kept", LONG, || {
         flusher.metric("onlooker_ledger_checked_timestamp_seconds") > 0.0
@@ -83,6 +99,23 @@ async fn views_are_followed_through_a_cluster() {
     .unwrap();
     assert_eq!(flusher.metric("onlooker_ledger_open_views"), 0.0);
     drop(collector);
+}
+
+/// How everything is whose name begins so.
+fn levels<'a>(lines: &'a [Value], subject: &str) -> Vec<&'a str> {
+    let of = lines.iter().filter(|line| line["subject"].as_str().unwrap().starts_with(subject));
+    of.map(|line| line["level"].as_str().unwrap()).collect()
+}
+
+/// A policy that forgets, and another key of viewers.
+fn wrong_settings(system: &System) {
+    system.dedup_eyes().command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    let (lines, code) = ask(system, &["check", "--set", "identity.version=9"]);
+    assert_eq!((levels(&lines, "dedup redis maxmemory-policy"), code), (vec!["refused"], 3), "{lines:?}");
+    assert_eq!(levels(&lines, "key of viewers"), ["warning"], "{lines:?}");
+    system.dedup_eyes().command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    let (lines, code) = ask(system, &["check"]);
+    assert_eq!((levels(&lines, "key of viewers"), code), (vec!["ok"], 0), "{lines:?}");
 }
 
 /// The one letter is sent again, dies again, and is left.
@@ -135,5 +168,17 @@ async fn a_server_that_is_down_is_named() {
         let output = system.onlooker(&[args, &["--set", down]].concat());
         assert_eq!(output.status.code(), Some(1), "{args:?} {}", text(&output));
         assert!(text(&output).contains(named), "{args:?}: {}", text(&output));
+    }
+    // What is down hides nothing else.
+    let names = ["kafka", "dedup redis", "counters redis", "archive"];
+    for (down, named) in [(kafka, "kafka"), (redis, "counters redis"), (cassandra, "archive")] {
+        for command in ["status", "check"] {
+            let (lines, code) = ask(&system, &[command, "--set", down]);
+            assert_eq!(code, 3, "{lines:?}");
+            for name in names {
+                let levels = levels(&lines, name);
+                assert_eq!(levels.contains(&"down"), name == named, "{command} {named} {name}: {lines:?}");
+            }
+        }
     }
 }

@@ -67,6 +67,29 @@ async fn a_folder_is_looked_at_while_a_process_has_it_and_while_none_has() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_says_how_it_is_and_what_should_be_looked_at() {
+    let home = Home::with_token(&[]);
+    let mut running = Some(home.start());
+    fill(running.as_ref().unwrap(), 1, 3).await;
+    for open in [true, false] {
+        if !open {
+            running.take().unwrap().stop();
+        }
+        let (lines, code) = home.ask(&["status"]);
+        let subjects: Vec<&str> = lines.iter().map(|line| line["subject"].as_str().unwrap()).collect();
+        let count = |what: &str| subjects.iter().filter(|subject| subject.starts_with(what)).count();
+        let counts = ["folder", "disk", "topic", "group", "process"].map(count);
+        assert_eq!((counts, code), ([1, 1, 4, 2, usize::from(open)], 0), "{lines:?}");
+        let (lines, code) = home.ask(&["check"]);
+        let of = |subject: &str| lines.iter().find(|line| line["subject"] == subject).unwrap();
+        assert_eq!((&of("embedded.log.durability")["level"], code), (&"ok".into(), 0), "{lines:?}");
+        assert_eq!(of("key of viewers")["level"], "ok", "{lines:?}");
+    }
+    let shown = text(&home.on_folder(&["check", "--set", "embedded.log.durability=process"]));
+    assert!(shown.contains("warning  embedded.log.durability"), "{shown}");
+}
+
 /// Puts cells into a closed folder's archive, over those that are there.
 async fn spoil(home: &Home, cells: impl Fn(&CountKey) -> Vec<ArchiveCell>) {
     let folder = Folder::open(home.folder()).unwrap();

@@ -86,6 +86,25 @@ pub async fn apply_topics(
     Ok(reports)
 }
 
+/// Compares topics with what they should be and changes nothing: by name, where each differs, or why that cannot be told,
+/// which may be that there is no such topic.
+///
+/// # Errors
+/// Kafka cannot be reached or refuses us.
+pub async fn check_topics(
+    config: &KafkaConfig,
+    wanted: &[WantedTopic],
+) -> Result<Vec<(String, Result<Vec<Drift>, PortError>)>, PortError> {
+    let admin = Admin::connect(config).await?;
+    let mut found = Vec::new();
+    for WantedTopic { topic, spec } in wanted {
+        let name = config.topics.get(*topic).to_owned();
+        let drift = admin.compare(&name, spec, false).await;
+        found.push((name, drift));
+    }
+    Ok(found)
+}
+
 /// The topic's id, which a topic that is deleted and created again does not share with the one before. Offsets mean
 /// something only beside it.
 ///

@@ -1,6 +1,7 @@
 //! Kafka, Redis, and Cassandra or ScyllaDB.
 
 mod carry;
+mod check;
 mod judged;
 mod ports;
 mod setup;

@@ -26,8 +26,8 @@ pub(crate) enum TopicsCommand {
     },
 }
 
-pub(crate) async fn topics(command: TopicsCommand, config: &Config) -> Result<()> {
-    let TopicsCommand::Apply { fix, start_groups } = command;
+/// The topics as they should be.
+pub(super) fn wanted(config: &Config) -> Result<[WantedTopic; 4]> {
     let specs = onlooker_schemas::topics::topics()?;
     let roles = [
         (Topic::Views, specs.views),
@@ -35,7 +35,7 @@ pub(crate) async fn topics(command: TopicsCommand, config: &Config) -> Result<()
         (Topic::Ignored, specs.ignored),
         (Topic::Dead, specs.dead),
     ];
-    let wanted = roles.map(|(topic, mut spec)| {
+    Ok(roles.map(|(topic, mut spec)| {
         if matches!(topic, Topic::Views | Topic::Counted) {
             spec.partitions = config.layout.partitions;
         }
@@ -43,7 +43,12 @@ pub(crate) async fn topics(command: TopicsCommand, config: &Config) -> Result<()
             spec.replication = replication;
         }
         WantedTopic { topic, spec }
-    });
+    }))
+}
+
+pub(crate) async fn topics(command: TopicsCommand, config: &Config) -> Result<()> {
+    let TopicsCommand::Apply { fix, start_groups } = command;
+    let wanted = wanted(config)?;
     let reports = apply_topics(&config.cluster.kafka, &wanted, fix).await?;
     let mut differs = false;
     for report in &reports {

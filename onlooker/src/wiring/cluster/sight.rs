@@ -3,12 +3,12 @@
 use super::ports::layout;
 use crate::carry::Rows;
 use crate::config::Config;
-use crate::ops::{JudgedBy, Sight};
+use crate::ops::{Finding, JudgedBy, Sight};
 use anyhow::{Context, Result};
 use onlooker_event::CountKey;
 use onlooker_kafka::{KafkaObserver, KafkaWriter};
 use onlooker_ports::Topic;
-use onlooker_redis::{Client, RedisCounters, Role};
+use onlooker_redis::{Client, RedisCounters, RedisDedup, Role};
 use onlooker_scylla::ScyllaArchive;
 use std::sync::OnceLock;
 use tokio::sync::mpsc;
@@ -18,12 +18,13 @@ const PATIENCE_MS: u64 = 4_000;
 
 /// All of a cluster's servers. Connects to each when it is first asked.
 pub(crate) struct ClusterSight {
-    config: Config,
+    pub(super) config: Config,
     log: KafkaObserver,
     /// Made when somebody wants to append.
     writer: OnceLock<KafkaWriter>,
-    archive: ScyllaArchive,
-    counters: RedisCounters,
+    pub(super) archive: ScyllaArchive,
+    pub(super) counters: RedisCounters,
+    pub(super) dedup: RedisDedup,
 }
 
 impl ClusterSight {
@@ -38,6 +39,8 @@ impl ClusterSight {
             &mut cluster.archive.connect_timeout_ms,
             &mut cluster.counters.response_timeout_ms,
             &mut cluster.counters.connect_timeout_ms,
+            &mut cluster.dedup.response_timeout_ms,
+            &mut cluster.dedup.connect_timeout_ms,
         ] {
             *timeout = (*timeout).min(PATIENCE_MS);
         }
@@ -45,6 +48,7 @@ impl ClusterSight {
             log: KafkaObserver::new(&config.cluster.kafka),
             writer: OnceLock::new(),
             archive: ScyllaArchive::new(&config.cluster.archive, &config.layout.generation)?,
+            dedup: RedisDedup::new(Client::new(Role::Dedup, &config.cluster.dedup)?, layout(&config)?),
             counters: RedisCounters::new(
                 Client::new(Role::Counters, &config.cluster.counters)?,
                 layout(&config)?,
@@ -97,8 +101,17 @@ impl Sight for ClusterSight {
     }
 
     fn judged_by(&self) -> Result<JudgedBy> {
+        let version = self.config.identity.version;
         let windows = self.config.sites.iter().map(|(name, site)| (name.clone(), site.window_s));
-        Ok(JudgedBy { slice_s: self.config.filter.slice_s, windows_s: windows.collect() })
+        Ok(JudgedBy { slice_s: self.config.filter.slice_s, windows_s: windows.collect(), key_version: (version > 0).then_some(version) })
+    }
+
+    async fn servers(&self) -> Vec<Finding> {
+        super::check::servers(self).await
+    }
+
+    async fn settings(&self) -> Vec<Finding> {
+        super::check::settings(self).await
     }
 
     async fn scan(&self, sink: mpsc::Sender<Rows>) -> Result<()> {
