@@ -62,7 +62,6 @@ const APPLY: &str = "adapters/redis/src/lua/apply.lua";
 const INIT: &str = "adapters/redis/src/lua/init.lua";
 const SETTLE_S: &str = "adapters/redis/src/lua/settle_sketches.lua";
 const SETTLE_N: &str = "adapters/redis/src/lua/settle_numbers.lua";
-const SWEEP: &str = "adapters/redis/src/lua/sweep.lua";
 const DEDUP: &str = "adapters/redis/src/dedup.rs";
 const LOOKUP: &str = "adapters/redis/src/counts/lookup.rs";
 const PACK: &str = "adapters/redis/src/counts/apply.rs";
@@ -136,8 +135,6 @@ patches! {
         "SETTLE_S's compare", "unarchived data marked clean";
     "settle-any-number" in SETTLE_N, Redis: "if value and string.sub(value, 1, 8) == list[2 * i] then" => "if value then",
         "SETTLE_N's compare", "unarchived data marked clean";
-    "sweep-unchecked" in SWEEP, Redis: "if value and struct.unpack('<I4', value, 17) < before then" => "if value then",
-        "HDEL's check in the same script", "a number is removed too early";
     "carried-counts" in "counter/src/group.rs", Counter: "        if source_offset < 0 {" => "        if source_offset < i64::MIN {",
         "what was carried over is passed", "views of the other log counted twice";
     "registers-kept" in "counter/src/heart.rs", Counter: "            self.known.forget();\n" => "            self.known.forget_numbers();\n",
