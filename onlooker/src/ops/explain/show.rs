@@ -112,7 +112,7 @@ fn of_verdict(out: &mut String, verdict: &Record) -> Result<()> {
 
 fn of_repeats(out: &mut String, repeats: &Repeats) -> Result<()> {
     let Repeats { earlier, apart_s, window_s, left_s } = repeats;
-    let seconds = |s: i64| duration(s * 1_000);
+    let seconds = |s: i64| if s == 0 { "0s".to_owned() } else { duration(s * 1_000) };
     write!(
         out,
         "  repeats  view {}, counted at {} {}:{}, event {}: {} apart",
