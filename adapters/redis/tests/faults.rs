@@ -11,7 +11,7 @@ use onlooker_ports::conformance::counts::{key, member};
 use onlooker_ports::conformance::dedup::digest;
 use onlooker_ports::{
     Apply, ApplyOutcome, Base, Claim, ClaimOutcome, CountReader, CountStore, DedupStore, InstallOutcome,
-    Lookup, Number, PortError, SketchAdd, SketchValue,
+    Lookup, Number, PortError, SketchAdd, SketchRead, SketchValue,
 };
 use onlooker_redis::{Client, Layout, RedisConfig, RedisCounters, RedisDedup, RedisReader, Role};
 use onlooker_sketch::Sketch;
@@ -263,6 +263,43 @@ async fn a_full_memory_refuses_whole_claims() {
     assert_eq!(keys_and_contents(&bench), before, "nothing has changed");
     bench.node().cli(&["CONFIG", "SET", "maxmemory", "0"]).unwrap();
     assert_eq!(store.claim(0, 1, 2, 8, &claims(1), 0..7).await, Ok(ClaimOutcome::Done));
+}
+
+/// A flusher read a sketch while it was good, and settles it after somebody put something else there, or nothing. What the
+/// counter left out meanwhile must not be taken for archived.
+#[tokio::test]
+async fn a_sketch_that_was_spoilt_under_a_flusher_stays_dirty() {
+    for command in ["SET", "DEL"] {
+        let bench = Bench::of(RedisServer::builder().policy("volatile-lru").start().unwrap());
+        let (store, item) = (counters(bench.config()), key("spoilt"));
+        store.init(0, 0, 0).await.unwrap();
+        assert_eq!(store.apply(0, &view(0, &item, 0)).await, Ok(ApplyOutcome::Done));
+        let read = store.read_sketches(0, 1, std::slice::from_ref(&item)).await.unwrap().unwrap();
+        let SketchRead::Found { t: 1, .. } = read[0] else { panic!("{read:?}") };
+        bench.for_keys(b"sketch:", |connection, name| {
+            let mut spoil = redis::cmd(command);
+            spoil.arg(name);
+            if command == "SET" {
+                spoil.arg("no sketch");
+            }
+            spoil.exec(connection).unwrap();
+        });
+        // The counter goes on without it.
+        assert_eq!(store.apply(0, &view(1, &item, 1)).await, Ok(ApplyOutcome::Corrupt(vec![0])), "{command}");
+        let mut without = view(1, &item, 1);
+        without.sketches.clear();
+        assert_eq!(store.apply(0, &without).await, Ok(ApplyOutcome::Done));
+        let settled = store.settle_sketches(0, &[(item.clone(), 1)], SOON).await;
+        assert_eq!(settled, Ok(0), "{command}");
+        let dirty = store.begin(0).await.unwrap().unwrap();
+        assert_eq!((dirty.applied, dirty.sketches.as_slice()), (2, std::slice::from_ref(&item)));
+        let read = store.read_sketches(0, 2, &dirty.sketches).await.unwrap().unwrap();
+        match &read[0] {
+            SketchRead::Corrupt => assert_eq!(command, "DEL"),
+            SketchRead::Found { bytes, .. } => assert!(Sketch::from_redis(bytes).is_err(), "{command}"),
+            SketchRead::Clean => panic!("{command}: it is taken for archived"),
+        }
+    }
 }
 
 /// A slice without some of its claims would let views count twice: all of that memory counts as gone.

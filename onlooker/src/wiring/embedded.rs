@@ -6,8 +6,8 @@ use anyhow::{Context, Result, bail};
 use onlooker_counter::CounterPorts;
 use onlooker_embedded::log::files::Disk;
 use onlooker_embedded::log::{
-    Durability, EmbeddedHistory, EmbeddedLog, EmbeddedObserver, EmbeddedReader, EmbeddedTransactor, EmbeddedWriter,
-    LogConfig,
+    Durability, EmbeddedHistory, EmbeddedLog, EmbeddedObserver, EmbeddedReader, EmbeddedTransactor,
+    EmbeddedWriter, LogConfig,
 };
 use onlooker_embedded::store::{Folder, FolderError, MemoryCounts, MemoryDedup, RedbArchive};
 use onlooker_event::CountKey;

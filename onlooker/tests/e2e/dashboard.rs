@@ -12,11 +12,8 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 /// Rightly nothing on a system that is well and has run for a minute, by what stands in the query.
-const QUIET: [(&str, &str); 3] = [
-    ("ALERTS", "no alarm"),
-    ("offset 1d", "there is no yesterday"),
-    ("offset 2d", "nor the day before"),
-];
+const QUIET: [(&str, &str); 3] =
+    [("ALERTS", "no alarm"), ("offset 1d", "there is no yesterday"), ("offset 2d", "nor the day before")];
 
 fn is_quiet(query: &str) -> bool {
     QUIET.iter().any(|(part, _)| query.contains(part))

@@ -79,11 +79,12 @@ const SPAN: Duration = Duration::from_secs(3);
 const ITEMS: usize = 250;
 
 struct Field {
-    system: System,
+    // Before the folder with their logs goes.
     roles: Vec<Role>,
     dedup: Proxy,
     counters: Proxy,
     acknowledged: HashSet<String>,
+    system: System,
 }
 
 impl Field {
@@ -93,7 +94,7 @@ impl Field {
             System::start(Wishes { own_kafka: true, own_cassandra: true, config, ..Wishes::default() });
         let (dedup, counters) =
             (Proxy::start(system.dedup.port()).await, Proxy::start(system.counters.port()).await);
-        let mut field = Self { system, roles: Vec::new(), dedup, counters, acknowledged: HashSet::new() };
+        let mut field = Self { roles: Vec::new(), dedup, counters, acknowledged: HashSet::new(), system };
         for (role, count) in
             [("collector", 1), ("filter", 2), ("counter", 2), ("flusher", 2), ("counts-api", 1)]
         {

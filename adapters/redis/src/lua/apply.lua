@@ -67,7 +67,13 @@ for f = 1, bn, 30 do
     if marks[i - f + 1] and not present[i] then corrupt[#corrupt + 1] = n + i end
   end
 end
-if #corrupt > 1 then return corrupt end
+-- Whoever asked goes on without such a sketch, and what it leaves out must never become durable. So the mark stays, whatever
+-- a flusher that read the sketch before is about to settle: a zero in front is the same offset and another text.
+local function spoil(name) call('HSET', KEYS[2], name, '0' .. to) end
+if #corrupt > 1 then
+  for i = 2, #corrupt do spoil(names[corrupt[i]] or built[corrupt[i] - n]) end
+  return corrupt
+end
 if #missing > 1 then return missing end
 
 -- 3. Sketches. The first write of all is one that is refused without memory (PFADD, SET, HSET): then this script ends
@@ -180,9 +186,7 @@ end
 -- the flusher then reports nothing of this partition as durable, and the log is kept until it is repaired.
 if failure then return failure end
 if #broken > 1 then
-  for i = 2, #broken do
-    call('HSETNX', KEYS[2], names[broken[i]] or built[broken[i] - n], to)
-  end
+  for i = 2, #broken do spoil(names[broken[i]] or built[broken[i] - n]) end
   return broken
 end
 

@@ -103,7 +103,11 @@ impl Sight for ClusterSight {
     fn judged_by(&self) -> Result<JudgedBy> {
         let version = self.config.identity.version;
         let windows = self.config.sites.iter().map(|(name, site)| (name.clone(), site.window_s));
-        Ok(JudgedBy { slice_s: self.config.filter.slice_s, windows_s: windows.collect(), key_version: (version > 0).then_some(version) })
+        Ok(JudgedBy {
+            slice_s: self.config.filter.slice_s,
+            windows_s: windows.collect(),
+            key_version: (version > 0).then_some(version),
+        })
     }
 
     async fn servers(&self) -> Vec<Finding> {

@@ -117,7 +117,17 @@ impl Ledger {
                 let archived = bytes.as_deref().map(Sketch::from_redis);
                 match archived {
                     Some(Ok(archived)) if archived.register_eq(sketch) => None,
-                    other => Some(format!("{key}: archived sketch differs ({})", other.is_some())),
+                    Some(Ok(archived)) => {
+                        let (ours, theirs) = (sketch.registers(), archived.registers());
+                        let pairs = || theirs.iter().zip(ours.iter());
+                        let higher = pairs().filter(|(archived, log)| archived > log).count();
+                        let lower = pairs().filter(|(archived, log)| archived < log).count();
+                        Some(format!(
+                            "{key}: of the archived sketch {higher} registers are too high, {lower} too low"
+                        ))
+                    }
+                    Some(Err(error)) => Some(format!("{key}: what is archived is no sketch: {error}")),
+                    None => Some(format!("{key}: no sketch is archived")),
                 }
             });
             let Some(difference) = differs else {
