@@ -25,6 +25,7 @@ pub(crate) struct DeadArgs {
 #[derive(Debug, clap::Subcommand)]
 enum DeadCommand {
     /// Lists letters that are open: reason, and where the original stood. Exit code 3 if there are any
+    #[command(after_help = "Example: onlooker dead list --reason unknown_site --since 24h")]
     List {
         /// Only with this reason, e.g. unknown_site
         #[arg(long)]
@@ -39,6 +40,7 @@ enum DeadCommand {
         at: At,
     },
     /// Shows a letter: what of it can be read, and its bytes, which may hold a user agent
+    #[command(after_help = "Example: onlooker dead show 3:17")]
     Show {
         /// Where `list` says that it stands
         #[arg(value_name = "PARTITION:OFFSET", value_parser = place)]

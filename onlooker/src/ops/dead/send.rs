@@ -106,7 +106,7 @@ fn may<S: Sight>(
     if retry && letter.dead.source_topic != views {
         return Err(format!(
             "it is from {}, and only what is from {views} can be judged again: a verdict was passed on its view, and \
-             stays in the log; see the counter's README",
+             stays in the log",
             letter.dead.source_topic
         ));
     }

@@ -11,7 +11,9 @@ use std::ops::Range;
 
 /// By how much clocks may be apart, and how long a record may be on its way. Milliseconds.
 pub(super) const SKEW_MS: i64 = 300_000;
-/// Where a record is usually found, behind where it is expected. Milliseconds.
+/// Where a record is usually found, before and behind where it is expected; and where it is if a room was late or a clock
+/// off. Milliseconds.
+const USUAL_MS: (i64, i64) = (2_000, 15_000);
 const NEAR_MS: i64 = 900_000;
 /// Views that came with the same id of a client's.
 const MOST: usize = 20;
@@ -111,6 +113,12 @@ impl Span {
     }
 }
 
+/// Where to look for what was to be appended at this time or later: first where it takes the least reading.
+fn around(ms: i64) -> [(Option<i64>, Option<i64>); 3] {
+    let near = Some(ms + NEAR_MS);
+    [(Some(ms - USUAL_MS.0), Some(ms + USUAL_MS.1)), (Some(ms - SKEW_MS), near), (near, None)]
+}
+
 /// A view in the log.
 pub(super) struct Found {
     pub(super) record: Record,
@@ -121,10 +129,9 @@ pub(super) struct Found {
 pub(super) async fn views<S: Sight>(sight: &S, wanted: &Wanted, since_ms: Option<i64>) -> Result<Vec<Found>> {
     let mut found: Vec<Found> = Vec::new();
     let by_time = wanted.received_ms().filter(|_| since_ms.is_none());
-    let near = by_time.map(|ms| (Some(ms - SKEW_MS), Some(ms + NEAR_MS)));
-    let spans = match near {
+    let spans = match by_time {
         // An id of a client's may look the same, and a clock may have been wrong.
-        Some((from, to)) => vec![(from, to), (to, None), (None, from)],
+        Some(ms) => around(ms).into_iter().chain([(None, Some(ms - SKEW_MS))]).collect(),
         None => vec![(since_ms, None)],
     };
     for (from_ms, to_ms) in spans {
@@ -155,9 +162,7 @@ pub(super) async fn verdict<S: Sight>(
     counted_in: Option<i32>,
     is: impl Fn(&Record) -> bool,
 ) -> Result<Option<Record>> {
-    let begin = from_ms.map(|ms| ms - SKEW_MS);
-    let near = from_ms.map(|ms| ms + NEAR_MS);
-    let spans = if near.is_some() { vec![(begin, near), (near, None)] } else { vec![(None, None)] };
+    let spans = from_ms.map_or_else(|| vec![(None, None)], |ms| around(ms).to_vec());
     for (from_ms, to_ms) in spans {
         for name in TopicName::VERDICTS {
             let partition = counted_in.filter(|_| name == TopicName::Counted);

@@ -192,12 +192,13 @@ async fn repeats<S: Sight>(
     let item = ItemKey::new(&view.site, &view.item);
     let window_s = rules.windows_s.get(view.site.as_str()).map(|window| i64::from(*window));
     let apart_s = |event_ms: i64| (event_ms.div_euclid(1_000) - view.event_ms.div_euclid(1_000)).abs();
-    // Nothing older is remembered, and nothing younger was there.
+    // Nothing older is remembered, and nothing younger was there. What is a window away was usually appended so.
     let slices_ms = 2_000 * i64::from(rules.slice_s);
-    let span = Span {
+    let usual_ms = (window_s.unwrap_or(0) * 1_000).min(slices_ms);
+    let span = |back_ms: i64| Span {
         name: TopicName::Counted,
         partition: Some(of_item),
-        from_ms: Some(record.append_ms - slices_ms - SKEW_MS),
+        from_ms: Some(record.append_ms - back_ms - SKEW_MS),
         to_ms: Some(verdict.append_ms + SKEW_MS),
     };
     let is_earlier = |claim: &ClaimRef| {
@@ -205,22 +206,20 @@ async fn repeats<S: Sight>(
             || (claim.source_partition == record.partition && claim.source_offset < record.offset)
     };
     let by_window = verdict.reason.as_deref() == Some("recent_view");
-    let found = match verdict.reason.as_deref() {
-        Some("recent_view") => {
-            let key = dedup_key(view.viewer, item.as_bytes());
-            let within = |ms| window_s.is_none_or(|window| apart_s(ms) < window);
-            find::claims(sight, span, |claim| {
-                claim.claim == key && is_earlier(claim) && within(claim.event_ms)
-            })
-            .await?
-        }
-        Some("duplicate_id") => {
-            let id =
-                view.client_id.as_ref().map(|id| client_id_key(view.viewer, id.as_str(), item.as_bytes()));
-            find::claims(sight, span, |claim| find::is_id(claim, id) && is_earlier(claim)).await?
-        }
-        _ => Vec::new(),
+    let id = view.client_id.as_ref().map(|id| client_id_key(view.viewer, id.as_str(), item.as_bytes()));
+    let key = dedup_key(view.viewer, item.as_bytes());
+    let within = |ms| window_s.is_none_or(|window| apart_s(ms) < window);
+    let is_it = |claim: &ClaimRef| match by_window {
+        true => claim.claim == key && within(claim.event_ms) && is_earlier(claim),
+        false => find::is_id(claim, id) && is_earlier(claim),
     };
+    let mut found = Vec::new();
+    if by_window || verdict.reason.as_deref() == Some("duplicate_id") {
+        found = find::claims(sight, span(usual_ms), is_it).await?;
+        if found.is_empty() && usual_ms < slices_ms {
+            found = find::claims(sight, span(slices_ms), is_it).await?;
+        }
+    }
     let apart = |earlier: &Record| apart_s(earlier.event_ms.unwrap_or(view.event_ms));
     let nearest = found.into_iter().min_by_key(apart);
     Ok(nearest.map(|earlier| {
