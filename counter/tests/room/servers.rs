@@ -368,12 +368,21 @@ async fn a_changed_sketch_that_somebody_removed_stops_nothing_and_comes_back_fro
 #[tokio::test(start_paused = true)]
 async fn what_is_durable_is_committed_and_never_started_from() {
     let mut house = House::new();
-    let (_stop, _flusher) = house.flush();
+    let (stop, flusher) = house.flush();
     let counter = house.count(&[0, 1]);
     for viewer in 0..10 {
         house.view(0, "a", viewer);
     }
     until("committed", || house.log.committed(0) == Some(10)).await;
+    // Applied is not durable: without a flusher the log keeps what is not in the archive.
+    stop.request();
+    flusher.await.unwrap().unwrap();
+    house.view(0, "a", 10);
+    house.until_caught_up().await;
+    let asks = || house.archive.journal.count("durable") + house.counts.journal.count("applied");
+    let asked = asks();
+    until("asked again what is durable", || asks() > asked + 4).await;
+    assert_eq!(house.log.committed(0), Some(10));
     counter.stop().await;
     // A committed offset that is far off, and none at all, as of a group that expired.
     let counter = house.count(&[0, 1]);

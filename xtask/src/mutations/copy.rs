@@ -9,6 +9,11 @@ use onlooker_testkit::{install, java::workspace};
 
 use super::patches::{Patch, Suite};
 
+/// A suite that takes longer does not end: without its condition, something is waited for in vain. In seconds.
+const PATIENCE_S: &str = "300";
+/// What `timeout` ends with then.
+const OUT_OF_PATIENCE: i32 = 124;
+
 /// The copy, in the target folder. It stays there, so that the next time little has to be built.
 #[derive(Debug)]
 pub(super) struct Copy {
@@ -61,6 +66,9 @@ impl Copy {
         if ran.status.success() {
             return Ok(None);
         }
+        if ran.status.code() == Some(OUT_OF_PATIENCE) {
+            return Ok(Some("a test that does not end".to_owned()));
+        }
         let text = String::from_utf8_lossy(&ran.stdout);
         let failed = text.lines().find_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));
         Ok(Some(failed.unwrap_or("a test that took its program along").to_owned()))
@@ -68,12 +76,17 @@ impl Copy {
 
     fn cargo(&self, suite: Suite, more: &[&str]) -> Result<std::process::Output> {
         let mut command = Command::new(env!("CARGO"));
+        if more.is_empty() {
+            // It ends the tests with cargo.
+            command = Command::new("timeout");
+            command.args([PATIENCE_S, env!("CARGO")]);
+        }
         command.arg("test").args(suite.selection()).args(more);
         if more.is_empty() {
             command.arg("--").args(suite.filters());
         }
         command.env("CARGO_TARGET_DIR", &self.target).env("RUST_BACKTRACE", "0");
-        command.current_dir(&self.sources).output().context("cannot run cargo")
+        command.current_dir(&self.sources).output().context("cannot run cargo or timeout")
     }
 }
 
