@@ -42,9 +42,14 @@ async fn ask<S: Sight>(State(state): State<Arc<Asked<S>>>, headers: HeaderMap, b
     };
     let (sink, lines) = mpsc::channel::<Value>(64);
     tokio::spawn(async move {
-        let end = match answer(&state.sight, ask, Out(sink.clone())).await {
-            Ok(()) => Value::Null,
-            Err(error) => Value::String(format!("{error:#}")),
+        let out = Out(sink.clone());
+        let end = tokio::select! {
+            answered = answer(&state.sight, ask, out) => match answered {
+                Ok(()) => Value::Null,
+                Err(error) => Value::String(format!("{error:#}")),
+            },
+            // A long answer may have no line for minutes, and would read the whole log for nobody.
+            () = sink.closed() => return,
         };
         // Whoever asked may have gone.
         let _ = sink.send(json!({ "$end": end })).await;

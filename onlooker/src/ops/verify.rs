@@ -177,8 +177,9 @@ enum Stored {
     Views(u64),
     Sketch(Box<Sketch>),
     Damaged,
-    /// Everything below the offset is archived, and of this nothing is.
-    Missing,
+    /// Everything below the offset is archived, and this is not.
+    NoViews,
+    NoSketch,
 }
 
 async fn verify<S: Sight>(
@@ -224,7 +225,7 @@ async fn verify<S: Sight>(
                 let of_key = checks.get_mut(&CountKey::new(scope, item.as_bytes()));
                 for check in of_key.into_iter().flatten().filter(|check| record.offset < check.below) {
                     check.views += 1;
-                    if matches!(check.stored, Stored::Sketch(_) | Stored::Missing) {
+                    if matches!(check.stored, Stored::Sketch(_) | Stored::Damaged | Stored::NoSketch) {
                         check.sketch.add(&view.viewer.0);
                     }
                 }
@@ -292,16 +293,18 @@ fn sketch(bytes: &[u8]) -> Stored {
     Sketch::from_redis(bytes).map_or(Stored::Damaged, |sketch| Stored::Sketch(Box::new(sketch)))
 }
 
+/// A cell is of the records below its own offset, and nothing of the count lies between that and what is durable: else
+/// something newer was acknowledged, and the archive has lost it.
 fn of_archive(archived: Archived, durable: i64) -> Vec<Check> {
-    let mut checks = Vec::new();
-    match archived.number {
-        Some((n, u)) => checks.push(check("archive", u, Stored::Views(n))),
-        None => checks.push(check("archive", durable, Stored::Missing)),
-    }
-    if let Some((bytes, t)) = archived.sketch {
-        checks.push(check("archive", t, sketch(&bytes)));
-    }
-    checks
+    let number = match archived.number {
+        Some((n, u)) => check("archive", u.max(durable), Stored::Views(n)),
+        None => check("archive", durable, Stored::NoViews),
+    };
+    let sketch = match archived.sketch {
+        Some((bytes, t)) => check("archive", t.max(durable), sketch(&bytes)),
+        None => check("archive", durable, Stored::NoSketch),
+    };
+    vec![number, sketch]
 }
 
 /// What is present is of all records below where the counters stand; what is absent was evicted.
@@ -334,8 +337,9 @@ impl Check {
                 let direction = if *n > self.views { "too many" } else { "too few" };
                 told("views", direction, Some(*n), self.views, (0, 0))
             }
-            Stored::Missing if self.views == 0 => None,
-            Stored::Missing => told("views", "missing", None, self.views, (0, 0)),
+            Stored::NoViews | Stored::NoSketch if self.views == 0 => None,
+            Stored::NoViews => told("views", "missing", None, self.views, (0, 0)),
+            Stored::NoSketch => told("sketch", "missing", None, self.sketch.count(), (0, 0)),
             Stored::Damaged => told("sketch", "damaged", None, self.sketch.count(), (0, 0)),
             Stored::Sketch(stored) => {
                 let (ours, theirs) = (self.sketch.registers(), stored.registers());

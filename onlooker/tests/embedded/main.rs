@@ -11,6 +11,7 @@ mod ops;
 mod ops_dead;
 mod ops_ledger;
 mod ops_records;
+mod ops_verify;
 mod power;
 mod replays;
 mod starts;

@@ -85,6 +85,9 @@ async fn a_replay_that_was_killed_goes_on_where_it_was() {
     wait_until("some verdicts", LONG, || written() > 20_000).unwrap();
     replay.kill().unwrap();
     replay.wait().unwrap();
+    // What it lacks is nobody's difference.
+    let refused = home.on_folder(&["diff", &into]);
+    assert!(refused.status.code() == Some(1) && text(&refused).contains("not whole"), "{}", text(&refused));
     let (lines, _) = ask(&home, &["replay", "--into", &into]);
     let first = lines.first().unwrap();
     assert!(first["done"].as_i64() > Some(0), "it began in the middle: {first}");
@@ -131,6 +134,34 @@ async fn a_part_of_the_time_and_of_the_items_is_judged_as_it_was() {
     ask(&home, &["replay", "--from", &from, "--item", "a", "--into", &into]);
     let compared = same(&home, &home.path().join("shadow"));
     assert_eq!((&compared["live_views"], &compared["shadow_views"]), (&1.into(), &1.into()), "{compared}");
+    running.stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shadow_goes_on_only_where_the_log_still_has_what_comes_next() {
+    let small = ["segment_bytes=65536", "views_retention_bytes=100000", "verdicts_retention_bytes=100000"];
+    let sets: Vec<String> = small.iter().map(|set| format!("embedded.log.{set}")).collect();
+    let home = Home::with_token(&sets.iter().map(String::as_str).collect::<Vec<_>>());
+    let running = home.start();
+    let client = running.client();
+    client.send(&serde_json::json!({ "item": "first", "viewer": "one" })).await;
+    running.settle(&client, &[("first".to_owned(), 1)].into()).await;
+    let into = home.path().join("shadow").display().to_string();
+    ask(&home, &["replay", "--into", &into]);
+    let load = Load::start(3, 40, 1, || running.client());
+    let earliest = || -> i64 {
+        let (lines, _) = ask(&home, &["topics"]);
+        let of_views = lines.iter().filter(|line| line["topic"] == "views");
+        of_views.map(|line| line["earliest"].as_i64().unwrap()).min().unwrap()
+    };
+    wait_until("retention", LONG, || earliest() > 1).unwrap();
+    load.end().await;
+    let refused = home.on_folder(&["replay", "--into", &into]);
+    assert!(!refused.status.success() && text(&refused).contains("not read yet"), "{}", text(&refused));
+    let (lines, _) = ask(&home, &["replay", "--into", &into, "--partial"]);
+    assert_eq!(lines.last().unwrap()["done"], lines.last().unwrap()["of"], "{lines:?}");
+    // What is read is read, whether or not the log still has it.
+    ask(&home, &["replay", "--into", &into]);
     running.stop();
 }
 

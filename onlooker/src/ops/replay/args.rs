@@ -12,7 +12,7 @@ use crate::cli::say;
 use crate::config::Config;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -148,9 +148,10 @@ struct Reading {
 impl Work<ExitCode> for Reading {
     async fn on<S: Sight>(self, source: Source<S>, config: Config) -> Result<ExitCode> {
         let Self { kind, wish, into, json } = self;
-        let shadow = Shadow::plan(&source, &into.into, kind, &wish, &config).await?;
+        let mut shadow = Shadow::plan(&source, &into.into, kind, &wish, &config).await?;
         let mut teller = Teller::new(json);
-        read(Arc::new(source), &shadow, &into.into, config, into.rate, |step| teller.tell(step)).await?;
+        let tell = |step| teller.tell(step);
+        read(Arc::new(source), &mut shadow, &into.into, config, into.rate, into.partial, tell).await?;
         let name = into.into.display();
         if !json {
             say(&format!("{} offsets are in {name}; `onlooker diff {name}` compares\n", shadow.offsets()))?;
@@ -161,43 +162,56 @@ impl Work<ExitCode> for Reading {
 
 async fn read<S: Sight>(
     source: Arc<Source<S>>,
-    shadow: &Shadow,
+    shadow: &mut Shadow,
     folder: &Path,
     mut config: Config,
     rate: Option<u32>,
+    partial: bool,
     tell: impl FnMut(Step) -> Result<()>,
 ) -> Result<()> {
     config.embedded.dir = folder.to_owned();
-    rooms::run(source, shadow, config, rate, tell).await
+    rooms::run(source, shadow, config, rate, partial, tell).await
 }
 
 /// Progress: a line for each step on standard error, or as JSON on standard output.
 struct Teller {
     json: bool,
     told: Option<Instant>,
+    /// What was done already when it began, or went on.
+    before: Option<i64>,
 }
 
 impl Teller {
     fn new(json: bool) -> Self {
-        Self { json, told: None }
+        Self { json, told: None, before: None }
     }
 
     fn tell(&mut self, step: Step) -> Result<()> {
+        let before = *self.before.get_or_insert(step.done);
         let every = if std::io::stderr().is_terminal() { 1 } else { 10 };
-        let last = step.done >= step.of;
-        if !last && self.told.is_some_and(|told| told.elapsed() < Duration::from_secs(every)) {
+        if !step.whole && self.told.is_some_and(|told| told.elapsed() < Duration::from_secs(every)) {
             return Ok(());
         }
         self.told = Some(Instant::now());
         let seconds = step.elapsed.as_secs_f64();
-        let per_s = step.done as f64 / seconds.max(0.001);
+        let per_s = (step.done - before) as f64 / seconds.max(0.001);
         let left_ms = (step.of - step.done) as f64 / per_s.max(0.001) * 1_000.0;
         if self.json {
             let line = json!({ "done": step.done, "of": step.of, "per_s": per_s.round(), "left_ms": left_ms.round() });
             return say(&format!("{line}\n"));
         }
-        let eta = if step.done == 0 { "?".to_owned() } else { duration(left_ms as i64) };
-        eprintln!("{} of {} offsets, {per_s:.0} a second, {eta} left", step.done, step.of);
+        let eta = match step {
+            Step { whole: true, .. } => "nothing".to_owned(),
+            Step { done, .. } if done == before => "?".to_owned(),
+            _ => duration(left_ms as i64),
+        };
+        // Nobody may be reading, and the reading goes on.
+        let _ = writeln!(
+            std::io::stderr(),
+            "{} of {} offsets, {per_s:.0} a second, {eta} left",
+            step.done,
+            step.of
+        );
         Ok(())
     }
 }
@@ -206,8 +220,15 @@ pub(crate) async fn diff(args: DiffArgs, told: Told) -> Result<ExitCode> {
     let shadow = Shadow::read(&args.shadow)?;
     let shadow = shadow.with_context(|| format!("there is no shadow {}", args.shadow.display()))?;
     let rows = shadow.rows(&args.shadow, &told.config).await?;
+    let lacks = shadow.kind == Kind::Rebuild && shadow.begin.iter().any(|begin| *begin > 0);
     let (differences, compared) = args.at.with_source(told, Comparing { shadow, rows }).await?;
-    show(&differences, &compared, args.at.json, true)
+    let code = show(&differences, &compared, args.at.json, true)?;
+    if lacks && !args.at.json {
+        say(
+            "the shadow does not have what retention had removed before it was begun: there counts are lower\n",
+        )?;
+    }
+    Ok(code)
 }
 
 struct Comparing {
@@ -245,11 +266,12 @@ impl Work<(Vec<Difference>, Compared)> for Recounting {
     async fn on<S: Sight>(self, source: Source<S>, config: Config) -> Result<(Vec<Difference>, Compared)> {
         let folder = tempfile::tempdir().context("making a temporary folder")?;
         let config = config.with_rules(&self.rules)?;
-        let shadow = Shadow::plan(&source, folder.path(), Kind::Replay, &self.wish, &config).await?;
+        let mut shadow = Shadow::plan(&source, folder.path(), Kind::Replay, &self.wish, &config).await?;
         let source = Arc::new(source);
         let mut teller = Teller::new(false);
         let tell = |step| if self.json { Ok(()) } else { teller.tell(step) };
-        read(Arc::clone(&source), &shadow, folder.path(), config.clone(), None, tell).await?;
+        read(Arc::clone(&source), &mut shadow, folder.path(), config.clone(), None, self.wish.partial, tell)
+            .await?;
         compare(&source, &shadow, shadow.rows(folder.path(), &config).await?).await
     }
 }

@@ -37,6 +37,9 @@ pub(super) struct Shadow {
     pub(super) begin_ms: i64,
     /// Of these alone, `site:item`; none: of all.
     pub(super) items: Option<Vec<String>>,
+    /// Per partition: up to here all of that is counted and archived. Empty before the first reading has come to its end.
+    #[serde(default)]
+    pub(super) read: Vec<i64>,
 }
 
 const FILE: &str = "shadow.json";
@@ -73,8 +76,15 @@ impl Shadow {
         crate::run::write_privately(&folder.join(FILE), &serde_json::to_vec_pretty(self)?)
     }
 
-    /// All counts that the folder has.
+    /// All counts that the folder has. An error where it was not read to the end: what is missing there would be taken for
+    /// what is wrong elsewhere.
     pub(super) async fn rows(&self, folder: &Path, config: &Config) -> Result<ShadowRows> {
+        if self.read != self.until {
+            let name = folder.display();
+            bail!(
+                "{name} is not whole, its reading was interrupted: run it again, and it goes on where it was"
+            );
+        }
         let mut settings = config.embedded.clone();
         settings.partitions = u32::try_from(self.begin.len())?;
         crate::wiring::embedded::rows(folder, settings).await
@@ -100,8 +110,11 @@ impl Shadow {
         wish: &Wish,
         config: &Config,
     ) -> Result<Self> {
-        let planned = Self::fresh(source, kind, wish, config).await?;
-        let Some(mut before) = Self::read(folder)? else {
+        let before = Self::read(folder)?;
+        // Of a shadow that was begun, what it has read may be gone.
+        let may_lack = wish.partial || before.is_some();
+        let planned = Self::fresh(source, kind, wish, may_lack, config).await?;
+        let Some(mut before) = before else {
             return Ok(planned);
         };
         let name = folder.display();
@@ -118,7 +131,13 @@ impl Shadow {
         Ok(before)
     }
 
-    async fn fresh<S: Sight>(source: &Source<S>, kind: Kind, wish: &Wish, config: &Config) -> Result<Self> {
+    async fn fresh<S: Sight>(
+        source: &Source<S>,
+        kind: Kind,
+        wish: &Wish,
+        may_lack: bool,
+        config: &Config,
+    ) -> Result<Self> {
         let topic = if kind == Kind::Replay { Topic::Views } else { Topic::Counted };
         let bounds = source.bounds(topic).await.context("the log")?;
         let slice_ms = i64::from(config.filter.slice_s) * 1_000;
@@ -136,7 +155,7 @@ impl Shadow {
         };
         let gone: Vec<usize> =
             (0..bounds.len()).filter(|at| earliest[*at] > 0 && begin[*at] <= earliest[*at]).collect();
-        if !gone.is_empty() && !wish.partial {
+        if !gone.is_empty() && !may_lack {
             bail!(
                 "retention has removed what comes before offset {} of partition {} ({} partitions in all), which this range \
                  needs{}: --partial reads what is left",
@@ -160,6 +179,15 @@ impl Shadow {
             *until = (*until).max(*begin);
         }
         let generation = source.generation().to_owned();
-        Ok(Self { kind, generation, begin, from, until, begin_ms, items: wish.items.clone() })
+        Ok(Self {
+            kind,
+            generation,
+            begin,
+            from,
+            until,
+            begin_ms,
+            items: wish.items.clone(),
+            read: Vec::new(),
+        })
     }
 }

@@ -12,7 +12,7 @@ use onlooker_counter::CounterPorts;
 use onlooker_event::ItemKey;
 use onlooker_filter::FilterPorts;
 use onlooker_filter::heart::Note;
-use onlooker_ports::Position;
+use onlooker_ports::{Archive, LogObserver, Position};
 use onlooker_stage::{Health, ShutdownTrigger, Supervisor};
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -25,6 +25,8 @@ pub(super) struct Step {
     pub(super) done: i64,
     pub(super) of: i64,
     pub(super) elapsed: Duration,
+    /// All is read, counted and archived.
+    pub(super) whole: bool,
 }
 
 const LOOK: Duration = Duration::from_millis(100);
@@ -34,9 +36,10 @@ const STANDSTILL: Duration = Duration::from_secs(60);
 /// Reads everything that the shadow wants, from where it was; ends when all of it is counted and archived.
 pub(super) async fn run<S: Sight>(
     source: Arc<Source<S>>,
-    shadow: &Shadow,
+    shadow: &mut Shadow,
     mut config: Config,
     per_s: Option<u32>,
+    partial: bool,
     mut tell: impl FnMut(Step) -> Result<()>,
 ) -> Result<()> {
     config.embedded.partitions = source.partitions();
@@ -47,6 +50,13 @@ pub(super) async fn run<S: Sight>(
     shadow.write(&config.embedded.dir)?;
     if store.created() && shadow.kind == Kind::Replay {
         store.judge_from(&starts(shadow, config.filter.slice_s)).await?;
+    }
+    if !partial && let Some(partition) = lacks(&source, shadow, &store).await? {
+        store.close().await;
+        bail!(
+            "retention has removed records of partition {partition} that this shadow has not read yet: --partial goes on \
+             without them, another folder begins anew"
+        );
     }
     let items = shadow.items.as_ref().map(|items| {
         let key = |item: &String| ItemKey::parse(item.clone().into()).context("a shadow's item");
@@ -96,7 +106,9 @@ pub(super) async fn run<S: Sight>(
     trigger.request();
     running.await.context("the rooms ended early")?.context("the shadow was not closed in good order")?;
     store.close().await;
-    waited
+    waited?;
+    shadow.read.clone_from(&shadow.until);
+    shadow.write(&config.embedded.dir)
 }
 
 /// Where the filter begins, and in which slice.
@@ -106,6 +118,25 @@ fn starts(shadow: &Shadow, slice_s: u32) -> Vec<Position> {
     let start =
         |(partition, offset): (i32, &i64)| Position { partition, offset: *offset, note: note(*offset) };
     (0..).zip(&shadow.begin).map(start).collect()
+}
+
+/// The first partition whose log no longer has what comes next in the shadow.
+async fn lacks<S: Sight>(source: &Source<S>, shadow: &Shadow, store: &Store) -> Result<Option<i32>> {
+    let bounds = source.bounds(shadow.topic()).await.context("the log")?;
+    let (sight, judged) = (store.sight(), store.judged());
+    for (at, (bounds, until)) in bounds.iter().zip(&shadow.until).enumerate() {
+        let partition = i32::try_from(at)?;
+        let reached = match shadow.kind {
+            Kind::Replay => judged.get(at).copied().flatten(),
+            Kind::Rebuild => sight.archive().durable(partition).await?,
+        };
+        // A room moves with the records that it gets, which of some items are few.
+        let read = shadow.read.get(at).copied().unwrap_or(0);
+        if reached.unwrap_or(0).max(read) < bounds.earliest.min(*until) {
+            return Ok(Some(partition));
+        }
+    }
+    Ok(None)
 }
 
 /// Until every record is judged, counted and archived.
@@ -126,9 +157,9 @@ async fn wait(
         };
         let rest = store.unarchived(shadow.kind == Kind::Replay).await?;
         let done = done(shadow, &taken);
-        tell(Step { done, of, elapsed: begun.elapsed() })?;
+        tell(Step { done, of, elapsed: begun.elapsed(), whole: false })?;
         if is_through(shadow, &fed, &taken) && rest == 0 {
-            tell(Step { done: of, of, elapsed: begun.elapsed() })?;
+            tell(Step { done: of, of, elapsed: begun.elapsed(), whole: true })?;
             return Ok(());
         }
         if last != Some((done, rest, fed.clone())) {
