@@ -30,6 +30,9 @@ pub(crate) struct At {
 /// What takes long answers in pieces, and waits for as long as they take.
 const PATIENCE: Duration = Duration::from_secs(24 * 3_600);
 
+/// A process that works on an answer says so more often than this.
+const SILENCE: Duration = super::route::BEAT.saturating_mul(5);
+
 /// A configuration and whether it names a cluster's servers.
 pub(crate) struct Told {
     pub(crate) config: Config,
@@ -149,7 +152,9 @@ pub(super) trait Work<T> {
 pub(super) async fn fetch(session: &Session, ask: &Ask, out: Out) -> Result<()> {
     let http = crate::http::client(PATIENCE)?;
     let url = format!("{}{}", session.admin, super::route::PATH);
-    let answer = http.post(&url).bearer_auth(&session.admin_token).json(ask).send().await;
+    let asking = http.post(&url).bearer_auth(&session.admin_token).json(ask).send();
+    let silent = || format!("the running process (pid {}) does not answer at {url}", session.pid);
+    let answer = tokio::time::timeout(SILENCE, asking).await.with_context(silent)?;
     let mut answer = answer.with_context(|| format!("cannot reach {url}"))?;
     let status = answer.status();
     if !status.is_success() {
@@ -157,10 +162,16 @@ pub(super) async fn fetch(session: &Session, ask: &Ask, out: Out) -> Result<()> 
     }
     let mut rest = Vec::new();
     let mut whole = false;
-    while let Some(bytes) = answer.chunk().await.context("the answer broke off")? {
+    loop {
+        let bytes = tokio::time::timeout(SILENCE, answer.chunk()).await.with_context(silent)?;
+        let Some(bytes) = bytes.context("the answer broke off")? else { break };
         rest.extend_from_slice(&bytes);
         while let Some(at) = rest.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = rest.drain(..=at).collect();
+            // A sign of life.
+            if line == b"\n" {
+                continue;
+            }
             let mut line: Value = serde_json::from_slice(&line).context("the answer is no JSON")?;
             match line.get_mut("$end") {
                 None => out.line(&line).await?,

@@ -12,11 +12,15 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// Takes an `Ask` as JSON; answers with one JSON object a line, the last of which is `{"$end": null}`, or `{"$end": "why it
-/// ended early"}`.
+/// ended early"}`. A line without anything in it says that the answer is still worked on.
 pub(super) const PATH: &str = "/v1/ops";
+
+/// How often an answer that has nothing to say yet gives a sign of life.
+pub(super) const BEAT: Duration = Duration::from_secs(2);
 
 struct Asked<S> {
     sight: S,
@@ -55,8 +59,10 @@ async fn ask<S: Sight>(State(state): State<Arc<Asked<S>>>, headers: HeaderMap, b
         let _ = sink.send(json!({ "$end": end })).await;
     });
     let lines = futures::stream::unfold(lines, |mut lines| async move {
-        let line = lines.recv().await?;
-        let mut text = line.to_string();
+        let mut text = match tokio::time::timeout(BEAT, lines.recv()).await {
+            Ok(line) => line?.to_string(),
+            Err(_) => String::new(),
+        };
         text.push('\n');
         Some((Ok::<_, Infallible>(Bytes::from(text)), lines))
     });

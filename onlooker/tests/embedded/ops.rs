@@ -152,3 +152,22 @@ fn questions_that_cannot_be_answered_say_why() {
     let output = home.onlooker(&["lag", "--dir", &nowhere]);
     assert!(!output.status.success() && text(&output).contains("nowhere"), "{}", text(&output));
 }
+
+/// Nobody waits for a process that does not answer, and what it is asked is not done by somebody else meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_stands_still_is_named() {
+    let home = Home::with_token(&[]);
+    let mut running = home.start();
+    running.signal(libc::SIGSTOP);
+    let (lag, verify) = std::thread::scope(|scope| {
+        let ask = |args: &'static [&'static str]| scope.spawn(|| home.on_folder(args));
+        let (lag, verify) = (ask(&["lag"]), ask(&["verify", "--all"]));
+        (lag.join().unwrap(), verify.join().unwrap())
+    });
+    running.signal(libc::SIGCONT);
+    for output in [lag, verify] {
+        let told = format!("the running process (pid {}) does not answer", running.session.pid);
+        assert!(output.status.code() == Some(1) && text(&output).contains(&told), "{}", text(&output));
+    }
+    assert_eq!(ask(&home, &["lag"]).1, 0);
+}

@@ -30,7 +30,7 @@ async fn put_back(home: &Home, older: &[u8], number: Option<u64>) {
         (archive.unwrap(), log, folder)
     };
     let key = ItemKey::new(&SiteId::new("main").unwrap(), &ItemId::new(ITEM).unwrap());
-    let partition = i32::try_from(partition_of(key.as_bytes(), 2)).unwrap();
+    let partition = partition_of(key.as_bytes(), 2);
     let (archive, log, folder) = open();
     let durable = archive.durable(partition).await.unwrap().unwrap();
     log.close().await;
