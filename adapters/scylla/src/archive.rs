@@ -65,7 +65,8 @@ impl ScyllaArchive {
     pub async fn clock_ms(&self) -> Result<i64, PortError> {
         let live = self.link.live().await?;
         let text = "SELECT toUnixTimestamp(now()) FROM system.local";
-        let answer = live.session.query_unpaged(text, ()).await.map_err(|e| crate::error::from_execution(&e))?;
+        let answer =
+            live.session.query_unpaged(text, ()).await.map_err(|e| crate::error::from_execution(&e))?;
         let rows = answer.into_rows_result().map_err(failed)?;
         let (ms,) = rows.first_row::<(i64,)>().map_err(failed)?;
         Ok(ms)

@@ -12,9 +12,9 @@ mod watch;
 
 use std::time::Duration;
 
-pub(crate) use metrics::described;
 pub use body::{read_body, read_body_with};
 pub use error::{ApiError, ErrorDetail, Fact, with_fallbacks};
+pub(crate) use metrics::described;
 pub use server::{Drained, serve, serve_with};
 
 /// The bounds of a server.
