@@ -1,58 +1,8 @@
 //! A real file system that is full: views are refused, nothing that was acknowledged is lost, and it goes on by itself.
 
 use crate::support::load::Load;
-use crate::support::{Books, Home, LONG, TOKEN, view};
+use crate::support::{Books, Disk, Home, LONG, TOKEN, view};
 use onlooker_testkit::{wait_until, wait_until_async};
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-/// A small file system in memory, taken away again at the end.
-struct Disk(PathBuf);
-
-impl Disk {
-    /// None, with a printed reason, where mounting is not allowed.
-    fn mount(at: &Path, size: &str) -> Option<Self> {
-        std::fs::create_dir(at).unwrap();
-        let options = format!("size={size}");
-        let output = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(at).output();
-        match output {
-            Ok(output) if output.status.success() => Some(Self(at.to_owned())),
-            Ok(output) => {
-                eprintln!("skipped: mount says {}", String::from_utf8_lossy(&output.stderr).trim());
-                None
-            }
-            Err(error) => {
-                eprintln!("skipped: mount cannot be run: {error}");
-                None
-            }
-        }
-    }
-
-    fn ballast(&self) -> PathBuf {
-        self.0.join("ballast")
-    }
-
-    /// Takes all room that is left.
-    fn fill(&self) {
-        let mut file = std::fs::File::create(self.ballast()).unwrap();
-        // Large pieces, then small ones.
-        for piece in [1 << 20, 4096] {
-            let zeros = vec![0; piece];
-            while file.write_all(&zeros).is_ok() {}
-        }
-    }
-
-    fn make_room(&self) {
-        std::fs::remove_file(self.ballast()).unwrap();
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_refuses_views_and_goes_on_when_there_is_room() {

@@ -48,7 +48,7 @@ enum Kind {
     Poison,
     /// Bytes that are no sketch in a sketch's place; then FLUSHALL, which is always a safe cure.
     Corruption,
-    /// A thousand views once more, with the ids of the first time.
+    /// Five hundred views, and the same once more with the same ids.
     Repeats,
 }
 

@@ -1,7 +1,7 @@
 //! One process over one folder, on a file system that can be filled.
 
 use crate::alone::load::Load;
-use crate::alone::{Books, Client, Home, LONG, TOKEN};
+use crate::alone::{Books, Client, Disk, Home, LONG, TOKEN};
 use crate::reader::Reader;
 use crate::schedule::{Planned, Tally, Timeline, plan};
 use crate::wish::Wish;
@@ -10,8 +10,7 @@ use onlooker_embedded::store::Folder;
 use onlooker_testkit::{ports, wait_until_async};
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -40,40 +39,6 @@ const SPAN: Duration = Duration::from_millis(1_200);
 /// The log grows with every round, and so does what is read of it.
 const ROUNDS_A_FOLDER: u64 = 25;
 
-/// A small file system in memory; none where mounting is not allowed.
-struct Disk(PathBuf);
-
-impl Disk {
-    fn mount(at: &Path) -> Option<Self> {
-        std::fs::create_dir(at).unwrap();
-        let mounted =
-            Command::new("mount").args(["-t", "tmpfs", "-o", "size=160m", "tmpfs"]).arg(at).output();
-        mounted.is_ok_and(|output| output.status.success()).then(|| Self(at.to_owned()))
-    }
-
-    fn ballast(&self) -> PathBuf {
-        self.0.join("ballast")
-    }
-
-    fn fill(&self) {
-        let mut file = std::fs::File::create(self.ballast()).unwrap();
-        for piece in [1 << 20, 4096] {
-            let zeros = vec![0; piece];
-            while file.write_all(&zeros).is_ok() {}
-        }
-    }
-
-    fn make_room(&self) {
-        std::fs::remove_file(self.ballast()).unwrap();
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
-
 struct Field {
     home: Home,
     url: String,
@@ -85,7 +50,7 @@ struct Field {
 impl Field {
     fn new() -> Self {
         let place = tempfile::tempdir().unwrap();
-        let disk = Disk::mount(&place.path().join("disk"));
+        let disk = Disk::mount(&place.path().join("disk"), "160m");
         let folder =
             disk.as_ref().map_or_else(|| place.path().join("plain"), |disk| disk.0.clone()).join("data");
         let port = ports::free_port().unwrap();
@@ -155,7 +120,10 @@ async fn round(field: &Field, load: &Load, faults: &[Planned<Kind>], timeline: &
     let begun = Instant::now();
     for fault in faults {
         sleep_until(begun + fault.at).await;
-        tally.add(&fault.kind);
+        // Where nothing can be mounted, nothing is filled.
+        if fault.kind != FullDisk || field.disk.is_some() {
+            tally.add(&fault.kind);
+        }
         timeline.note(format!("{:?}", fault.kind));
         let mut process = running.take().unwrap();
         match fault.kind {

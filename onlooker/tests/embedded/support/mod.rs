@@ -2,6 +2,7 @@
 
 mod books;
 mod client;
+mod disk;
 mod home;
 pub(crate) mod load;
 #[path = "../../e2e/support/truth.rs"]
@@ -9,6 +10,7 @@ mod truth;
 
 pub(crate) use books::Books;
 pub(crate) use client::{Client, view};
+pub(crate) use disk::Disk;
 pub(crate) use home::{Home, Running, text};
 pub(crate) use truth::{Truth, log_file};
 
