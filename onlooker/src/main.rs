@@ -3,6 +3,7 @@
 
 mod carry;
 mod cli;
+mod clock;
 mod config;
 mod get;
 mod http;

@@ -8,6 +8,7 @@
 use super::format::{About, Row};
 use super::write::Writer;
 use super::{Place, Slices};
+use crate::clock::now_ms;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use onlooker_event::{CountKey, DayNumber, ItemKey, Scope};
@@ -18,7 +19,6 @@ use onlooker_sketch::Sketch;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, ErrorKind, Read, Seek, Write};
-use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc;
 
 /// What was exported.
@@ -293,9 +293,4 @@ fn next(spool: &mut impl Read) -> Result<Option<Bytes>> {
     let mut bytes = vec![0; u32::from_le_bytes(length) as usize];
     spool.read_exact(&mut bytes).context("reading a temporary file")?;
     Ok(Some(bytes.into()))
-}
-
-pub(super) fn now_ms() -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(now.as_millis()).unwrap_or(i64::MAX)
 }

@@ -1,18 +1,14 @@
 //! Steps that several questions share.
 
+pub(super) use crate::clock::now_ms;
+
 use super::Sight;
 use anyhow::{Context, Result};
 use onlooker_event::{ItemId, ItemKey, SiteId, partition_of};
 use onlooker_ports::{Batch, LogObserver, Topic};
 use std::ops::Range;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::sync::mpsc;
-
-/// Milliseconds since 1970, by this machine's clock.
-pub(super) fn now_ms() -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(now.as_millis()).unwrap_or(i64::MAX)
-}
 
 /// Reads ranges of a topic; `take` says whether it wants more.
 pub(super) async fn read<S: Sight>(

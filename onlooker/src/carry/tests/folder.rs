@@ -1,12 +1,13 @@
 //! From folder to folder, without a network.
 
 use super::{golden_rows, read_all, written};
-use crate::carry::collect::{Summary, now_ms};
+use crate::carry::collect::Summary;
 use crate::carry::export::take;
 use crate::carry::format::Row;
 use crate::carry::restore::{Done, note, put};
 use crate::carry::source::Source;
 use crate::carry::{Mark, Place, Rows, Slices};
+use crate::clock::now_ms;
 use crate::wiring::embedded::{EmbeddedConfig, Store};
 use bytes::Bytes;
 use onlooker_event::{CountKey, DayNumber, Digest128, ItemId, ItemKey, Scope, SiteId, ViewId, ViewerHash};

@@ -2,6 +2,7 @@
 
 use super::setup::wanted;
 use super::sight::ClusterSight;
+use crate::clock::now_ms;
 use crate::config::Config;
 use crate::ops::{Finding, Level, bytes, in_time};
 use onlooker_kafka::admin::{Drift, check_topics, topic_id};
@@ -9,7 +10,6 @@ use onlooker_kafka::check_login;
 use onlooker_ports::Topic;
 use onlooker_redis::Facts;
 use onlooker_scylla::ScyllaArchive;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 const KAFKA: &str = "kafka";
 const DEDUP: &str = "dedup redis";
@@ -20,11 +20,6 @@ const ARCHIVE: &str = "archive";
 const SKEW_MS: i64 = 2_000;
 /// A store that is fuller is told. Percent.
 const FULL_PERCENT: u64 = 85;
-
-fn now_ms() -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(now.as_millis()).unwrap_or(i64::MAX)
-}
 
 /// Whether each server answers.
 pub(super) async fn servers(sight: &ClusterSight) -> Vec<Finding> {
