@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 async fn used(home: &Home) -> Running {
     let running = home.start();
     let client = running.client();
-    for (item, viewer) in [("a", "one"), ("a", "one"), ("b", "two")] {
+    for (item, viewer, already) in [("a", "one", 0), ("a", "one", 1), ("b", "two", 2)] {
+        // One after the other: verdicts of one moment are shown by topic.
+        judged(home, already);
         client.send(&view(item, viewer)).await;
     }
     running.settle(&client, &[("a".to_owned(), 1), ("b".to_owned(), 1)].into()).await;
