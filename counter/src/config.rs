@@ -68,7 +68,7 @@ pub enum LostRecords {
 impl Default for CounterConfig {
     fn default() -> Self {
         Self {
-            batch_records: 500,
+            batch_records: 200,
             applies_at_once: 2,
             linger_ms: 20,
             base_bytes: 512 << 10,
