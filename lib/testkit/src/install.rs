@@ -32,6 +32,9 @@ pub const MAVEN: Tool = Tool { executable: "mvn", package: "maven" };
 /// Runs the Java servers; 17 or newer.
 pub const JAVA: Tool = Tool { executable: "java", package: "openjdk-17-jre-headless" };
 
+/// Shows programs another wall clock.
+pub const FAKETIME: Tool = Tool { executable: "faketime", package: "faketime" };
+
 /// Finds the libraries that a build links.
 const PKG_CONFIG: Tool = Tool { executable: "pkg-config", package: "pkg-config" };
 
@@ -85,7 +88,7 @@ pub fn for_builds() -> Result<()> {
 /// # Errors
 /// Something is missing and cannot be installed or fetched.
 pub fn for_servers() -> Result<()> {
-    ensure(&[REDIS_SERVER, REDIS_CLI, OPENSSL, PROMETHEUS, PROMTOOL])?;
+    ensure(&[REDIS_SERVER, REDIS_CLI, OPENSSL, PROMETHEUS, PROMTOOL, FAKETIME])?;
     crate::kafka_config::library()?;
     crate::cassandra_config::library()?;
     Ok(())

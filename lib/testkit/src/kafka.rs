@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::certificates::Certificates;
 use crate::folder::server_folder;
 use crate::java::Jvm;
-use crate::kafka_config::{self, Login, Node};
+use crate::kafka_config::{self, Door, Login, Node};
 use crate::managed::Managed;
 use crate::ports::{free_port, is_open};
 use crate::process::Program;
@@ -27,6 +27,7 @@ pub struct KafkaBuilder {
     jvm: Jvm,
     properties: Vec<(String, String)>,
     login: Option<Login>,
+    by_way_of: Vec<u16>,
 }
 
 impl KafkaBuilder {
@@ -58,6 +59,13 @@ impl KafkaBuilder {
     /// ([`KafkaServer::secure_bootstrap`]). The plain listener stays.
     pub fn login(mut self, user: &str, password: &str, certificates: &Certificates) -> Self {
         self.login = Some(Login::new(user, password, certificates));
+        self
+    }
+
+    /// A listener whose clients are sent to these ports of 127.0.0.1, one for each broker, where something passes them on
+    /// to [`KafkaServer::door`]. With a [`KafkaBuilder::login`] it is the secure listener, else one more plain one.
+    pub fn by_way_of(mut self, ports: &[u16]) -> Self {
+        self.by_way_of = ports.to_vec();
         self
     }
 
@@ -109,11 +117,16 @@ impl KafkaBuilder {
 
     fn node(&self, id: usize) -> Result<Node> {
         let or_free = |port| if port == 0 { free_port() } else { Ok(port) };
+        let secure_port = self.login.as_ref().map(|_| free_port()).transpose()?;
+        let door = |told: &u16| {
+            Ok::<_, anyhow::Error>(Door { port: or_free(secure_port.unwrap_or(0))?, told: *told })
+        };
         Ok(Node {
             id,
             port: or_free(self.port)?,
             controller_port: or_free(self.controller_port)?,
-            secure_port: self.login.as_ref().map(|_| free_port()).transpose()?,
+            secure_port,
+            door: self.by_way_of.get(id - 1).map(door).transpose()?,
         })
     }
 
@@ -135,7 +148,14 @@ impl KafkaServer {
     /// Settings to change before [`KafkaBuilder::start`].
     pub fn builder() -> KafkaBuilder {
         let jvm = Jvm::for_test(128);
-        KafkaBuilder { port: 0, controller_port: 0, jvm, properties: Vec::new(), login: None }
+        KafkaBuilder {
+            port: 0,
+            controller_port: 0,
+            jvm,
+            properties: Vec::new(),
+            login: None,
+            by_way_of: Vec::new(),
+        }
     }
 
     /// A broker with the defaults.
@@ -160,6 +180,14 @@ impl KafkaServer {
             .secure_port
             .map(|port| format!("127.0.0.1:{port}"))
             .context("this broker has no secure listener")
+    }
+
+    /// The port behind what [`KafkaBuilder::by_way_of`] named.
+    ///
+    /// # Errors
+    /// It was not asked for.
+    pub fn door(&self) -> Result<u16> {
+        Ok(self.node.door.context("clients come to this broker straight")?.port)
     }
 
     fn new(node: Node, program: Program, folder: TempDir) -> Self {
@@ -195,6 +223,11 @@ impl KafkaCluster {
     /// The brokers, to be killed, paused and restarted one by one. Their ids are 1, 2 and 3.
     pub fn nodes(&self) -> &[KafkaServer] {
         &self.brokers
+    }
+
+    /// Each by itself, in the order of their ids.
+    pub fn into_nodes(self) -> Vec<KafkaServer> {
+        self.brokers
     }
 
     /// The addresses of all plain listeners, separated by commas.

@@ -37,6 +37,15 @@ pub(crate) struct Node {
     pub(crate) port: u16,
     pub(crate) controller_port: u16,
     pub(crate) secure_port: Option<u16>,
+    pub(crate) door: Option<Door>,
+}
+
+/// A listener that tells its clients another port than its own: something stands there and passes on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Door {
+    /// Where the broker listens; that of the secure listener, where there is one.
+    pub(crate) port: u16,
+    pub(crate) told: u16,
 }
 
 /// The one user of the secure listener, and the listener's certificate.
@@ -124,11 +133,19 @@ fn broker(library: &Library, node: &Node, jvm: Jvm, folder: &Path) -> Program {
 }
 
 fn lines(node: &Node, all: &[Node], login: Option<&Login>, data: &Path) -> Vec<String> {
-    let mut plain = format!("PLAINTEXT://127.0.0.1:{}", node.port);
+    let plain = format!("PLAINTEXT://127.0.0.1:{}", node.port);
+    let (mut listeners, mut advertised) = (plain.clone(), plain);
+    let mut listener = |name: &str, port: u16, told: u16| {
+        listeners += &format!(",{name}://127.0.0.1:{port}");
+        advertised += &format!(",{name}://127.0.0.1:{told}");
+    };
     let mut protocols = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT".to_owned();
     if let Some(port) = node.secure_port {
-        plain += &format!(",SASL_SSL://127.0.0.1:{port}");
+        listener("SASL_SSL", port, node.door.map_or(port, |door| door.told));
         protocols += ",SASL_SSL:SASL_SSL";
+    } else if let Some(door) = node.door {
+        listener("DOOR", door.port, door.told);
+        protocols += ",DOOR:PLAINTEXT";
     }
     let voters: Vec<String> =
         all.iter().map(|peer| format!("{}@127.0.0.1:{}", peer.id, peer.controller_port)).collect();
@@ -137,8 +154,8 @@ fn lines(node: &Node, all: &[Node], login: Option<&Login>, data: &Path) -> Vec<S
     lines.extend([
         format!("node.id={}", node.id),
         format!("controller.quorum.voters={}", voters.join(",")),
-        format!("listeners={plain},CONTROLLER://127.0.0.1:{}", node.controller_port),
-        format!("advertised.listeners={plain}"),
+        format!("listeners={listeners},CONTROLLER://127.0.0.1:{}", node.controller_port),
+        format!("advertised.listeners={advertised}"),
         format!("listener.security.protocol.map={protocols}"),
         format!("log.dirs={}", data.display()),
     ]);
@@ -177,7 +194,8 @@ pub(crate) fn library() -> Result<&'static Library> {
 fn rehearse(library: &Library) -> Result<()> {
     let folder = library.folder().join("rehearsal");
     fs::create_dir_all(&folder)?;
-    let node = Node { id: 1, port: free_port()?, controller_port: free_port()?, secure_port: None };
+    let node =
+        Node { id: 1, port: free_port()?, controller_port: free_port()?, secure_port: None, door: None };
     let lines = lines(&node, &[node], None, &folder.join("data"));
     fs::write(folder.join("server.properties"), lines.join("\n") + "\n")?;
     fs::write(folder.join("log4j2.properties"), LOG4J)?;

@@ -19,10 +19,12 @@ mod redis_cluster;
 pub mod shared;
 mod tolerance;
 mod wait;
+mod wall_clock;
 
 pub use managed::Managed;
 pub use tolerance::sketch_tolerance;
 pub use wait::{wait_for, wait_until, wait_until_async};
+pub use wall_clock::WallClock;
 
 /// Whether the slow suites were asked for too, by `ONLOOKER_FULL=1`; a slow test returns at once when not.
 pub fn full() -> bool {

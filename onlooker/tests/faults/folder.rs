@@ -77,8 +77,7 @@ impl Field {
 #[tokio::test(flavor = "multi_thread")]
 async fn faults_on_one_machine_lose_and_repeat_nothing() {
     let wish = Wish::or(2_026, 12);
-    let kinds: Vec<Kind> =
-        ALL.into_iter().filter(|kind| format!("{kind:?}").starts_with(&wish.only)).collect();
+    let kinds: Vec<Kind> = ALL.into_iter().filter(|kind| wish.wants(kind)).collect();
     assert!(!kinds.is_empty(), "no kind begins with {}: {ALL:?}", wish.only);
     let (mut tally, mut views) = (Tally::default(), 0);
     let mut round = wish.first;
@@ -88,8 +87,7 @@ async fn faults_on_one_machine_lose_and_repeat_nothing() {
         let load = Load::start(2, 60, 12, || field.client());
         let of_this = (end - round).min(ROUNDS_A_FOLDER);
         for _ in 0..of_this {
-            let replay = format!("cargo x faults --embedded --seed {} --first {round} --rounds 1", wish.seed);
-            let timeline = Timeline::new(round, replay);
+            let timeline = Timeline::new(round, wish.again("embedded", round));
             self::round(&field, &load, &plan(&kinds, wish.seed, round, SPAN), &timeline, &mut tally).await;
             round += 1;
         }

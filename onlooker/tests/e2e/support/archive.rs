@@ -40,6 +40,32 @@ impl ArchiveEyes {
         rows
     }
 
+    /// Puts bytes in the place of an item's sketch of all time, with this timestamp.
+    #[allow(dead_code, reason = "wanted where faults are injected")]
+    pub(crate) async fn put_blob(&self, item: &str, blob: &[u8], timestamp: i64) {
+        let statement = format!(
+            "INSERT INTO {}.counts (item, scope, log, blob) VALUES (?, ?, ?, ?) USING TIMESTAMP ?",
+            self.keyspace
+        );
+        let values = (format!("blog:{item}").into_bytes(), b"*".to_vec(), &self.keyspace, blob, timestamp);
+        self.session.query_unpaged(statement, values).await.unwrap();
+    }
+
+    /// Puts a partition's durable offset back, so that whoever asks goes on from there.
+    #[allow(dead_code, reason = "wanted where faults are injected")]
+    pub(crate) async fn lower_durable(&self, partition: i32, offset: i64) {
+        let query = format!("SELECT partition, off, writetime(off) FROM {}.durable", self.keyspace);
+        let result = self.session.query_unpaged(query, ()).await.unwrap().into_rows_result().unwrap();
+        let mut rows = result.rows::<(i32, i64, i64)>().unwrap().map(Result::unwrap);
+        let Some((_, off, written)) = rows.find(|(of, ..)| *of == partition) else { return };
+        let statement = format!(
+            "INSERT INTO {}.durable (log, partition, off) VALUES (?, ?, ?) USING TIMESTAMP ?",
+            self.keyspace
+        );
+        let values = (&self.keyspace, partition, offset.min(off), written + 1);
+        self.session.query_unpaged(statement, values).await.unwrap();
+    }
+
     /// Durable offsets by partition.
     pub(crate) async fn durable(&self) -> BTreeMap<i32, i64> {
         let query = format!("SELECT partition, off FROM {}.durable", self.keyspace);

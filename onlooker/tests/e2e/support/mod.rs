@@ -14,14 +14,15 @@ mod truth;
 pub(crate) use archive::ArchiveEyes;
 pub(crate) use books::Books;
 pub(crate) use http::{Http, view};
-pub(crate) use ledger::Ledger;
+#[allow(unused_imports, reason = "wanted where faults are injected")]
+pub(crate) use ledger::{Ledger, rebuild};
 pub(crate) use log::{LogEyes, Read};
 pub(crate) use process::Role;
 pub(crate) use redis::RedisEyes;
 pub(crate) use truth::{Truth, log_file};
 
-use onlooker_testkit::cassandra::CassandraServer;
-use onlooker_testkit::kafka::KafkaServer;
+use onlooker_testkit::cassandra::{CassandraBuilder, CassandraServer};
+use onlooker_testkit::kafka::{KafkaBuilder, KafkaServer};
 use onlooker_testkit::redis::{RedisBuilder, RedisServer};
 use onlooker_testkit::{ports, shared};
 use std::ops::Deref;
@@ -56,6 +57,11 @@ impl<T> Deref for Held<T> {
 pub(crate) struct Wishes {
     pub(crate) own_kafka: bool,
     pub(crate) own_cassandra: bool,
+    /// What the servers of one's own are.
+    pub(crate) kafka: KafkaBuilder,
+    pub(crate) brokers: usize,
+    pub(crate) cassandra: CassandraBuilder,
+    pub(crate) dedup: RedisBuilder,
     pub(crate) counters: RedisBuilder,
     pub(crate) partitions: u32,
     /// Lines of the configuration file besides the servers' addresses.
@@ -67,6 +73,10 @@ impl Default for Wishes {
         Self {
             own_kafka: false,
             own_cassandra: false,
+            kafka: KafkaServer::builder(),
+            brokers: 1,
+            cassandra: CassandraServer::builder(),
+            dedup: RedisServer::builder().policy("noeviction"),
             counters: RedisServer::builder().policy("volatile-lru").maxmemory("256mb"),
             partitions: 4,
             config: String::new(),
@@ -77,6 +87,8 @@ impl Default for Wishes {
 /// Servers, topics, tables and a configuration file of one test.
 pub(crate) struct System {
     pub(crate) kafka: Held<KafkaServer>,
+    /// Those of three brokers that are not `kafka`.
+    pub(crate) other_brokers: Vec<KafkaServer>,
     pub(crate) cassandra: Held<CassandraServer>,
     pub(crate) dedup: RedisServer,
     pub(crate) counters: RedisServer,
@@ -97,20 +109,25 @@ impl System {
     pub(crate) fn start(wishes: Wishes) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let name = format!("t{}", NUMBER.fetch_add(1, Ordering::Relaxed));
-        let kafka = if wishes.own_kafka {
-            Held::Own(KafkaServer::start().unwrap())
+        let mut other_brokers = Vec::new();
+        let kafka = if wishes.own_kafka && wishes.brokers == 3 {
+            other_brokers = wishes.kafka.start_three().unwrap().into_nodes();
+            Held::Own(other_brokers.remove(0))
+        } else if wishes.own_kafka {
+            Held::Own(wishes.kafka.start().unwrap())
         } else {
             Held::Shared(shared_kafka())
         };
         let cassandra = if wishes.own_cassandra {
-            Held::Own(CassandraServer::start().unwrap())
+            Held::Own(wishes.cassandra.start().unwrap())
         } else {
             Held::Shared(shared::cassandra())
         };
         let system = Self {
             kafka,
+            other_brokers,
             cassandra,
-            dedup: RedisServer::builder().policy("noeviction").start().unwrap(),
+            dedup: wishes.dedup.start().unwrap(),
             counters: wishes.counters.start().unwrap(),
             partitions: wishes.partitions,
             name,
@@ -137,7 +154,7 @@ level = "info"
 generation = "{name}"
 partitions = {}
 [topics]
-replication = 1
+replication = {}
 [log]
 brokers = ["{}"]
 session_timeout_ms = 6000
@@ -169,6 +186,7 @@ token = "{TOKEN}"
 {more}
 "#,
             self.partitions,
+            1 + self.other_brokers.len(),
             self.kafka.bootstrap(),
             self.dedup.port(),
             self.counters.port(),

@@ -3,6 +3,7 @@
 use super::{LONG, System};
 use onlooker_testkit::process::{Process, Program};
 use onlooker_testkit::{ports, wait_until};
+use std::ffi::OsString;
 use std::process::ExitStatus;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,16 +19,29 @@ pub(crate) struct Role {
 impl Role {
     /// Starts a role; `args` come after the role's name.
     pub(crate) fn launch(system: &System, role: &str, args: &[&str]) -> Self {
+        Self::launch_under(system, role, args, |_| Vec::new())
+    }
+
+    /// The same with variables of the environment, `NAME=value`, that may depend on the role's name and number.
+    pub(crate) fn launch_under(
+        system: &System,
+        role: &str,
+        args: &[&str],
+        environment: impl FnOnce(&str) -> Vec<String>,
+    ) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let name = format!("{role}-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         let admin = ports::free_port().unwrap();
         let listen = format!("admin.listen=127.0.0.1:{admin}");
         let config = system.config_path();
-        let mut all = vec![role.into(), "--config".into(), config.into(), "--set".into(), listen.into()];
+        // `env` becomes what it starts: the process id is the same.
+        let mut all: Vec<OsString> = environment(&name).into_iter().map(Into::into).collect();
+        all.push(env!("CARGO_BIN_EXE_onlooker").into());
+        all.extend([role.into(), "--config".into(), config.into(), "--set".into(), listen.into()]);
         all.extend(args.iter().map(Into::into));
         let program = Program {
             name: name.clone(),
-            executable: env!("CARGO_BIN_EXE_onlooker").into(),
+            executable: "env".into(),
             args: all,
             folder: system.folder.path().into(),
             log: system.folder.path().join(format!("{name}.log")),
