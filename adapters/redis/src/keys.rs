@@ -96,6 +96,14 @@ impl Names<'_> {
         self.key("round")
     }
 
+    pub(crate) fn hold(&self) -> Vec<u8> {
+        self.key("hold")
+    }
+
+    pub(crate) fn resume(&self) -> Vec<u8> {
+        self.key("resume")
+    }
+
     pub(crate) fn selftest(&self, name: &str) -> Vec<u8> {
         self.key_with("selftest", name.as_bytes())
     }

@@ -165,8 +165,10 @@ impl RedisReader {
 
     fn state(&self, answer: Value, seen: Option<Seen<'_>>) -> Result<Option<PartitionState>, PortError> {
         let reader = self.reader("HMGET");
-        let fields = reader.array_of(self.client.checked(answer)?, 3)?;
-        let Some(applied) = reader.maybe_number(&fields[0])? else { return Ok(None) };
+        let fields = reader.array_of(self.client.checked(answer)?, 4)?;
+        let offset = reader.maybe_number(&fields[0])?;
+        // While somebody holds the partition to replace counts, it shows where it stood.
+        let Some(applied) = offset.or(reader.maybe_number(&fields[3])?) else { return Ok(None) };
         let (as_of_ms, whole_at) = (reader.number(&fields[1])?, reader.number(&fields[2])?);
         let state = PartitionState { applied, as_of_ms, whole_at };
         Ok(Some(seen.map_or(state, |seen| seen.note(state))))
@@ -232,7 +234,8 @@ impl RedisReader {
 
 fn ask_state(names: &Names<'_>) -> Cmd {
     let mut command = Cmd::new();
-    command.arg("HMGET").arg(names.applied()).arg("offset").arg("as_of_ms").arg("whole_at");
+    command.arg("HMGET").arg(names.applied());
+    command.arg("offset").arg("as_of_ms").arg("whole_at").arg("resume");
     command
 }
 

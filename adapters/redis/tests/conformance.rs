@@ -116,6 +116,14 @@ async fn keys_are_seen_as_they_are() {
 }
 
 #[tokio::test]
+async fn counts_are_put_right() {
+    for bench in [Bench::alone(), Bench::cluster()] {
+        let test = Counts::new(bench);
+        counts::counts_are_put_right(&test, &test.store, 0).await;
+    }
+}
+
+#[tokio::test]
 async fn counts_in_a_cluster() {
     counts::all(&Counts::new(Bench::cluster())).await;
 }

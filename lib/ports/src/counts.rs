@@ -130,11 +130,13 @@ pub enum NumberRead {
 /// The counters, per partition of `views.counted`. Not durable. Every step is atomic; a time-out is answered by looking
 /// where the store stands and going on from there.
 pub trait CountStore: Send + Sync + 'static {
-    /// Where the store stands; none if it lost everything.
+    /// Where the store stands; none if it lost everything. Waits while somebody holds the partition
+    /// ([`CountRepair`](crate::CountRepair)).
     fn applied(&self, partition: i32) -> impl Future<Output = Result<Option<i64>, PortError>> + Send;
 
     /// If the store stands nowhere: sets it to `durable` and notes that it is whole again from `whole_at` on (the end of
-    /// the log at that moment; readers are told until then). Returns where it stands.
+    /// the log at that moment; readers are told until then). Returns where it stands. Waits while somebody holds the
+    /// partition.
     fn init(
         &self,
         partition: i32,

@@ -7,6 +7,7 @@ mod counts;
 mod dedup;
 mod log;
 mod observe;
+mod repair;
 mod secret;
 
 pub use archive::{Archive, ArchiveCell, Archived};
@@ -20,6 +21,7 @@ pub use log::{
     OutgoingRef, Position, RecordRef, SharedBatchBuilder, Topic, Transactor, VerdictHistory,
 };
 pub use observe::{Bounds, CountObserver, GroupState, GroupView, KeyView, LogObserver};
+pub use repair::{CountRepair, Hold, Put};
 pub use secret::Secret;
 
 /// Why a port could not do what was asked. The caller chooses: wait and try again, or stop.

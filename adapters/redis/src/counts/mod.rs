@@ -5,6 +5,7 @@ mod flush;
 mod lookup;
 pub(crate) mod number;
 mod observe;
+mod repair;
 mod wishes;
 
 pub(crate) use lookup::{ask_fields, read_number};
@@ -86,18 +87,13 @@ fn ask_applied(names: &Names<'_>) -> Cmd {
 
 impl CountStore for RedisCounters {
     async fn applied(&self, partition: i32) -> Result<Option<i64>, PortError> {
-        let names = self.partition(partition)?;
         self.check_log().await?;
-        let answer = self.client.command(names.slot(), &ask_applied(&names)).await?;
-        self.reader("HGET").maybe_number(&answer)
+        self.wait_for_state(partition).await
     }
 
     async fn init(&self, partition: i32, durable: i64, whole_at: i64) -> Result<i64, PortError> {
-        let names = self.partition(partition)?;
         self.check_log().await?;
-        let mut call = INIT.call(&[&names.applied()]);
-        call.arg(durable).arg(whole_at);
-        self.reader("init script").number(&self.client.script(names.slot(), &INIT, &call).await?)
+        self.init_at(partition, durable, whole_at).await
     }
 
     async fn lookup(&self, partition: i32, from: i64, keys: &[CountKey]) -> Result<CountLookup, PortError> {

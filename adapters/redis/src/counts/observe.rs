@@ -1,11 +1,11 @@
 //! What an operator sees of a key.
 
-use super::{RedisCounters, ask_applied, read_number};
+use super::{RedisCounters, read_number};
 use crate::pack::Packer;
 use crate::script::Script;
 use onlooker_event::CountKey;
 use onlooker_ports::{CountObserver, KeyView, PortError};
-use redis::Value;
+use redis::{Cmd, Value};
 use std::time::Duration;
 
 static OBSERVE: Script = Script::new(include_str!("../lua/observe.lua"));
@@ -22,8 +22,12 @@ impl CountObserver for RedisCounters {
     ) -> Result<(Option<i64>, Vec<KeyView>), PortError> {
         if keys.is_empty() {
             let names = self.partition(partition)?;
-            let answer = self.client.command(names.slot(), &ask_applied(&names)).await?;
-            return Ok((self.reader("HGET").maybe_number(&answer)?, Vec::new()));
+            let mut command = Cmd::new();
+            // While somebody holds the partition, it shows where it stood.
+            command.arg("HMGET").arg(names.applied()).arg("offset").arg("resume");
+            let reader = self.reader("HMGET");
+            let state = reader.array_of(self.client.command(names.slot(), &command).await?, 2)?;
+            return Ok((reader.maybe_number(&state[0])?.or(reader.maybe_number(&state[1])?), Vec::new()));
         }
         let (mut first, mut views) = (None, Vec::with_capacity(keys.len()));
         for (number, keys) in keys.chunks(KEYS).enumerate() {

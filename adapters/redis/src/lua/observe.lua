@@ -11,8 +11,10 @@ for i, name in ipairs(names) do
   if type(content) == 'table' and content.err then content = '' end
   contents[i], times[i] = content, redis.call('PTTL', name)
 end
+-- While somebody holds the partition, it shows where it stood.
+local state = redis.call('HMGET', KEYS[1], 'offset', 'resume')
 return {
-  redis.call('HGET', KEYS[1], 'offset'),
+  state[1] or state[2],
   redis.call('HMGET', KEYS[2], unpack(fields)),
   redis.call('HMGET', KEYS[3], unpack(fields)),
   redis.call('HMGET', KEYS[4], unpack(names)),

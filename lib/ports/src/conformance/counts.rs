@@ -10,6 +10,7 @@ mod loss;
 mod observe;
 mod random;
 mod read;
+mod repair;
 
 pub use apply::{
     a_base_is_built_on_and_never_merged, absent_sketches_are_asked_for, batches_stand_on_exactly_their_state,
@@ -24,6 +25,7 @@ pub use loss::{a_loss_is_noticed_by_an_idle_batch, foreign_hands_are_noticed};
 pub use observe::keys_are_seen_as_they_are;
 pub use random::random_steps_agree_with_a_model;
 pub use read::{answers_keep_order_and_kind, states_tell_when_counts_are_whole, wishes_are_taken_once};
+pub use repair::counts_are_put_right;
 
 use crate::{
     Apply, ApplyOutcome, Base, CountLookup, CountReader, CountStore, Held, Number, PortError, ReadCount,

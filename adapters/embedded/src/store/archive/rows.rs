@@ -87,7 +87,8 @@ impl Tables {
         }
     }
 
-    /// Writes cells; of two of one kind and key the one with the higher timestamp stays.
+    /// Writes cells; of two of one kind and key the one with the higher timestamp stays. Of equal ones, which are the same
+    /// unless one of them was wrong, the later.
     pub(super) fn write<'a>(
         &self,
         transaction: &WriteTransaction,
@@ -105,7 +106,7 @@ impl Tables {
         for cell in cells {
             match cell {
                 ArchiveCell::Sketch { key, bytes, t } => {
-                    if newest_sketch(&sketches, key)?.is_some_and(|there| there >= *t) {
+                    if newest_sketch(&sketches, key)?.is_some_and(|there| there > *t) {
                         continue;
                     }
                     value.clear();
@@ -116,7 +117,7 @@ impl Tables {
                 }
                 ArchiveCell::Number { key, n, u } => {
                     let there = numbers.get(key.as_bytes())?.map(|there| there.value().1);
-                    if there.is_none_or(|there| there < *u) {
+                    if there.is_none_or(|there| there <= *u) {
                         numbers.insert(key.as_bytes(), (*n, *u))?;
                     }
                 }

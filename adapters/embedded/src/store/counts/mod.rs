@@ -8,6 +8,7 @@ mod item;
 mod key;
 mod partition;
 mod read;
+mod repair;
 mod segment;
 #[cfg(test)]
 mod tests;
@@ -146,15 +147,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl CountStore for MemoryCounts {
     async fn applied(&self, partition: i32) -> Result<Option<i64>, PortError> {
-        Ok(self.partition(partition)?.applied())
+        self.wait_for_state(partition).await
     }
 
     async fn init(&self, partition: i32, durable: i64, whole_at: i64) -> Result<i64, PortError> {
-        let mut partition = self.partition(partition)?;
-        let state = PartitionState { applied: durable, as_of_ms: 0, whole_at };
-        let applied = partition.state.get_or_insert(state).applied;
-        self.shared.began.store(true, Ordering::Relaxed);
-        Ok(applied)
+        loop {
+            if let Some(applied) = self.wait_for_state(partition).await? {
+                return Ok(applied);
+            }
+            let mut partition = self.partition(partition)?;
+            // Somebody may have been faster.
+            if partition.shown().is_none() {
+                partition.state = Some(PartitionState { applied: durable, as_of_ms: 0, whole_at });
+                self.shared.began.store(true, Ordering::Relaxed);
+                return Ok(durable);
+            }
+        }
     }
 
     async fn lookup(&self, partition: i32, from: i64, keys: &[CountKey]) -> Result<CountLookup, PortError> {
@@ -249,7 +257,7 @@ impl CountReader for MemoryCounts {
     }
 
     async fn states(&self, partitions: &[i32]) -> Result<Vec<Option<PartitionState>>, PortError> {
-        Ok(partitions.iter().map(|partition| lock(&self.at(*partition)?.0).state).collect())
+        Ok(partitions.iter().map(|partition| lock(&self.at(*partition)?.0).shown()).collect())
     }
 
     async fn read(&self, keys: &[(i32, CountKey)], bytes: bool) -> Result<Vec<ReadCount>, PortError> {

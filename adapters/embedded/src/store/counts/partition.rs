@@ -3,6 +3,7 @@
 use super::allocation;
 use super::item::{Item, Slot};
 use super::key::{Keys, ScopeCode};
+use super::repair::Held;
 use super::segment::{Hash, Segment};
 use super::wishes::Absent;
 use onlooker_event::CountKey;
@@ -40,6 +41,8 @@ pub(super) fn segment_of(hash: Hash) -> usize {
 pub(super) struct Partition {
     /// Where it stands; none: it never began, or lost everything.
     pub(super) state: Option<PartitionState>,
+    /// While somebody holds it; then it has no state.
+    pub(super) held: Option<Held>,
     pub(super) segments: Vec<Segment>,
     /// Items with a number or a sketch that changed, and some that were settled since.
     dirty: Vec<Id>,
@@ -58,6 +61,7 @@ impl Partition {
     pub(super) fn new() -> Self {
         Self {
             state: None,
+            held: None,
             segments: (0..SEGMENTS).map(|_| Segment::default()).collect(),
             dirty: Vec::new(),
             heap: 0,

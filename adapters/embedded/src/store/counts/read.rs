@@ -78,7 +78,7 @@ impl MemoryCounts {
             for part in group.chunks(KEYS_A_READ) {
                 let mut found = Vec::with_capacity(part.len());
                 let mut partition = lock(mutex);
-                let state = partition.state;
+                let state = partition.shown();
                 for at in part {
                     let key = &keys[*at].1;
                     let (scope, name) = split(key);
@@ -125,7 +125,7 @@ impl CountObserver for MemoryCounts {
                 ttl: None,
             }));
         }
-        Ok((partition.applied(), views))
+        Ok((partition.shown().map(|state| state.applied), views))
     }
 }
 

@@ -66,6 +66,13 @@ async fn keys_are_seen_as_they_are() {
     counts::keys_are_seen_as_they_are(&test, &test.0, 0).await;
 }
 
+#[tokio::test]
+async fn counts_are_put_right() {
+    let test = Test(MemoryCounts::new(counts::PARTITIONS, usize::MAX));
+    counts::counts_are_put_right(&test, &test.0, 0).await;
+    audit(&test.0);
+}
+
 /// What is tracked is what is there.
 fn audit(store: &MemoryCounts) {
     let mut all = 0;
