@@ -14,6 +14,7 @@ use crate::memory::{Memory, Share};
 use crate::metrics::CollectorMetrics;
 use crate::pixel;
 use crate::quiet::{HINT_EVERY, Quiet, WARN_EVERY};
+use crate::script;
 use crate::sites::{Site, Sites};
 use crate::view::{Maker, Origin};
 use axum::body::Body;
@@ -31,10 +32,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 const VIEWS: &str = "/v1/views";
 const PIXEL: &str = "/v1/view.gif";
+const SCRIPT: &str = "/v1/view.js";
 
 /// Whether the path is one of the collector's.
 pub(crate) fn serves(path: &str) -> bool {
-    path == VIEWS || path == PIXEL
+    path == VIEWS || path == PIXEL || path == SCRIPT
 }
 
 /// Everything a request needs.
@@ -107,9 +109,10 @@ impl<L: LogWriter> Door<L> {
             // Nobody looks at a picture by asking how large it is; and who asks for a part of it (a download that goes
             // on, a link checker) is no page that shows it.
             (&Method::GET | &Method::HEAD, PIXEL) => Ok(answer::pixel()),
-            (&Method::OPTIONS, VIEWS | PIXEL) => Ok(cors::preflight()),
+            (&Method::GET | &Method::HEAD, SCRIPT) => Ok(script::answer(&headers)),
+            (&Method::OPTIONS, VIEWS | PIXEL | SCRIPT) => Ok(cors::preflight()),
             (_, VIEWS) => Ok(answer::method_not_allowed("POST, OPTIONS")),
-            (_, PIXEL) => Ok(answer::method_not_allowed("GET, HEAD, OPTIONS")),
+            (_, PIXEL | SCRIPT) => Ok(answer::method_not_allowed("GET, HEAD, OPTIONS")),
             _ => Ok(answer::not_found()),
         };
         let mut response = answer.unwrap_or_else(|error| {

@@ -16,6 +16,7 @@ mod memory;
 mod metrics;
 mod pixel;
 mod quiet;
+mod script;
 mod sites;
 mod text;
 mod view;

@@ -5,5 +5,6 @@ mod bodies;
 mod browsers;
 mod identity;
 mod log;
+mod script;
 mod support;
 mod time;
