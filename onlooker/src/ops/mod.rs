@@ -68,6 +68,7 @@ pub(crate) enum Ask {
     Check(check::Ask),
     Verify(verify::Ask),
     Raw(raw::Ask),
+    Swap(replay::swap::Ask),
 }
 
 /// Where the lines of an answer go.
@@ -101,6 +102,7 @@ pub(crate) async fn answer<S: Sight>(sight: &S, ask: Ask, out: Out) -> Result<()
         Ask::Check(ask) => check::answer(sight, ask, out).await,
         Ask::Verify(ask) => verify::answer(sight, ask, out).await,
         Ask::Raw(ask) => raw::answer(sight, ask, out).await,
+        Ask::Swap(ask) => replay::swap::answer(sight, ask, out).await,
     }
 }
 

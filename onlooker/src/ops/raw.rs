@@ -147,6 +147,11 @@ impl Remote {
         self.each(Ask::Rows, rows, sink).await
     }
 
+    /// Asks for what is one line.
+    pub(super) async fn ask<T: for<'a> Deserialize<'a>>(&self, question: Question) -> Result<T> {
+        one_line(&self.session, &question).await
+    }
+
     /// Asks, and hands on what each line says.
     async fn each<T: Send>(
         &self,
@@ -168,10 +173,13 @@ impl Remote {
     }
 }
 
-/// Asks for what is one line.
 async fn one<T: for<'a> Deserialize<'a>>(session: &Session, ask: Ask) -> Result<T> {
+    one_line(session, &Question::Raw(ask)).await
+}
+
+/// Asks for what is one line.
+async fn one_line<T: for<'a> Deserialize<'a>>(session: &Session, question: &Question) -> Result<T> {
     let (sink, mut lines) = mpsc::channel(8);
-    let question = Question::Raw(ask);
     let taking = async {
         let mut last = None;
         while let Some(line) = lines.recv().await {
@@ -179,7 +187,7 @@ async fn one<T: for<'a> Deserialize<'a>>(session: &Session, ask: Ask) -> Result<
         }
         Ok(last)
     };
-    let ((), last) = tokio::try_join!(fetch(session, &question, Out(sink)), taking)?;
+    let ((), last) = tokio::try_join!(fetch(session, question, Out(sink)), taking)?;
     Ok(serde_json::from_value(last.context("an empty answer")?)?)
 }
 

@@ -4,7 +4,7 @@ use super::finding::Finding;
 use crate::carry::Rows;
 use anyhow::Result;
 use onlooker_event::CountKey;
-use onlooker_ports::{Archive, CountObserver, LogObserver, LogWriter, Topic};
+use onlooker_ports::{Archive, CountObserver, CountRepair, LogObserver, LogWriter, Topic};
 use std::collections::BTreeMap;
 use std::future::Future;
 use tokio::sync::mpsc;
@@ -24,7 +24,7 @@ pub(crate) struct JudgedBy {
 pub(crate) trait Sight: Send + Sync + 'static {
     type Log: LogObserver;
     type Writer: LogWriter;
-    type Counts: CountObserver;
+    type Counts: CountObserver + CountRepair;
     type Archive: Archive;
 
     /// The log's generation.

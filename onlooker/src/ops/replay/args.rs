@@ -3,11 +3,12 @@
 use super::super::at::{At, Told, Work};
 use super::super::look::{duration, parse_time, place};
 use super::super::raw::Source;
-use super::super::table::{row, table};
+use super::super::table::{maybe, row, table};
 use super::super::{Sight, exit};
 use super::diff::{Compared, Difference, ShadowRows, compare};
 use super::plan::{Kind, Shadow, Wish};
 use super::rooms::{self, Step};
+use super::swap::{Change, Swapping, confirm, refuse_replay};
 use crate::cli::say;
 use crate::config::Config;
 use anyhow::{Context, Result, bail};
@@ -39,10 +40,26 @@ pub(crate) struct ReplayArgs {
     at: At,
 }
 
-/// Counts verdicts again into a shadow beside the live counts
+/// Counts verdicts again into a shadow beside the live counts, and replaces live counts that are wrong
+///
+/// With --swap each live count that is not what the log gives, in the counters or in the archive, is replaced by what it
+/// gives, while views come in. The old ones are kept in the shadow until --confirm. Exit code 3 if any is still wrong.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: onlooker rebuild --into /tmp/shadow && onlooker diff /tmp/shadow")]
+#[command(
+    after_help = "Examples: onlooker rebuild --into /tmp/shadow && onlooker diff /tmp/shadow\n          \
+                        onlooker rebuild --into /tmp/shadow --swap && onlooker verify --all\n          \
+                        onlooker rebuild --into /tmp/shadow --confirm"
+)]
 pub(crate) struct RebuildArgs {
+    /// Also replace live counts that are wrong by what the log gives
+    #[arg(long, conflicts_with_all = ["confirm", "back", "partial"])]
+    swap: bool,
+    /// Forget what a swap replaced
+    #[arg(long, conflicts_with = "back")]
+    confirm: bool,
+    /// Put back what a swap replaced, with the views that came since
+    #[arg(long)]
+    back: bool,
     #[command(flatten)]
     into: Into,
     #[command(flatten)]
@@ -107,13 +124,24 @@ pub(crate) struct DiffArgs {
 
 pub(crate) async fn replay(args: ReplayArgs, told: Told) -> Result<ExitCode> {
     let wish = args.into.wish(&told, args.from, args.to)?;
-    let work = Reading { kind: Kind::Replay, wish, into: args.into, json: args.at.json };
+    let work = Reading { kind: Kind::Replay, wish, into: args.into, json: args.at.json, swap: None };
     args.at.with_source(told, work).await
 }
 
 pub(crate) async fn rebuild(args: RebuildArgs, told: Told) -> Result<ExitCode> {
+    let folder = &args.into.into;
+    if args.swap || args.back || args.confirm {
+        refuse_replay(folder)?;
+    }
+    if args.confirm {
+        let counts = confirm(folder)?;
+        let line = json!({ "confirmed": counts });
+        say(&if args.at.json { format!("{line}\n") } else { format!("{counts} old counts are gone\n") })?;
+        return Ok(exit(false));
+    }
     let wish = args.into.wish(&told, None, None)?;
-    let work = Reading { kind: Kind::Rebuild, wish, into: args.into, json: args.at.json };
+    let swap = (args.swap || args.back).then_some(args.back);
+    let work = Reading { kind: Kind::Rebuild, wish, into: args.into, json: args.at.json, swap };
     args.at.with_source(told, work).await
 }
 
@@ -143,21 +171,73 @@ struct Reading {
     wish: Wish,
     into: Into,
     json: bool,
+    /// What is wrong is swapped; true: back.
+    swap: Option<bool>,
 }
 
 impl Work<ExitCode> for Reading {
     async fn on<S: Sight>(self, source: Source<S>, config: Config) -> Result<ExitCode> {
-        let Self { kind, wish, into, json } = self;
+        let Self { kind, wish, into, json, swap } = self;
+        if swap == Some(true) {
+            let shadow = Shadow::read(&into.into)?;
+            let shadow = shadow.with_context(|| format!("there is no shadow {}", into.into.display()))?;
+            if shadow.generation != source.generation() {
+                bail!("the shadow is of log {}, and this is log {}", shadow.generation, source.generation());
+            }
+            let swapping = Swapping { source: &source, shadow: &shadow, folder: &into.into };
+            return show_changes(&swapping.back().await?, json, "put back");
+        }
         let mut shadow = Shadow::plan(&source, &into.into, kind, &wish, &config).await?;
         let mut teller = Teller::new(json);
         let tell = |step| teller.tell(step);
-        read(Arc::new(source), &mut shadow, &into.into, config, into.rate, into.partial, tell).await?;
+        let source = Arc::new(source);
+        let reading = (Arc::clone(&source), config.clone());
+        read(reading.0, &mut shadow, &into.into, reading.1, into.rate, into.partial, tell).await?;
+        if swap.is_some() {
+            let swapping = Swapping { source: &source, shadow: &shadow, folder: &into.into };
+            return show_changes(&swapping.swap(&config).await?, json, "replaced");
+        }
         let name = into.into.display();
         if !json {
             say(&format!("{} offsets are in {name}; `onlooker diff {name}` compares\n", shadow.offsets()))?;
         }
         Ok(exit(false))
     }
+}
+
+/// What a swap did.
+fn show_changes(changes: &[Change], json: bool, done: &str) -> Result<ExitCode> {
+    let left = changes.iter().filter(|change| change.left.is_some()).count();
+    if json {
+        for change in changes {
+            say(&format!("{}\n", serde_json::to_string(change)?))?;
+        }
+        say(&format!("{}\n", json!({ "swapped": changes.len() - left, "left": left })))?;
+        return Ok(exit(left > 0));
+    }
+    if !changes.is_empty() {
+        let mut rows =
+            vec![row!["item", "site", "scope", "wrong in", "views", "now", "uniques", "now", "left"]];
+        for change in changes {
+            rows.push(row![
+                change.item,
+                change.site,
+                if change.scope == "*" { "all" } else { &change.scope },
+                change.places.join(", "),
+                change.views,
+                change.views_now,
+                maybe(change.uniques),
+                change.uniques_now,
+                change.left.as_deref().unwrap_or(""),
+            ]);
+        }
+        say(&table(&rows))?;
+    }
+    say(&match (changes.len(), left) {
+        (0, _) => "nothing was wrong\n".to_owned(),
+        (all, left) => format!("{} counts {done}, {left} left\n", all - left),
+    })?;
+    Ok(exit(left > 0))
 }
 
 async fn read<S: Sight>(

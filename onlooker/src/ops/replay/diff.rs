@@ -127,7 +127,7 @@ async fn of_replay<S: Sight>(
     let begin = source.offsets_at(Topic::Counted, shadow.begin_ms - SKEW_MS).await?;
     let bounds = source.bounds(Topic::Counted).await?;
     let ranges = (0..).zip(begin.iter().zip(&bounds).map(|(begin, bounds)| *begin..bounds.stable));
-    read(source, &ranges.collect::<Vec<_>>(), |_, _, view| {
+    read_views(source, &ranges.collect::<Vec<_>>(), |_, _, view| {
         let of = usize::try_from(view.source_partition).ok();
         let range = of.and_then(|at| Some(*shadow.from.get(at)?..*shadow.until.get(at)?));
         let item = ItemKey::new(&view.site, &view.item);
@@ -179,7 +179,7 @@ async fn of_rebuild<S: Sight>(
             *range = range.start.min(t).min(u)..range.end.max(t).max(u);
         }
     }
-    read(source, &(0..).zip(ranges).collect::<Vec<_>>(), |_, offset, view| {
+    read_views(source, &(0..).zip(ranges).collect::<Vec<_>>(), |_, offset, view| {
         let item = ItemKey::new(&view.site, &view.item);
         if !items.as_ref().is_none_or(|items| items.contains(&item)) {
             return;
@@ -206,7 +206,7 @@ async fn of_rebuild<S: Sight>(
     .await
 }
 
-fn items(shadow: &Shadow) -> Result<Option<HashSet<ItemKey>>> {
+pub(super) fn items(shadow: &Shadow) -> Result<Option<HashSet<ItemKey>>> {
     let key = |item: &String| ItemKey::parse(item.clone().into()).context("a shadow's item");
     shadow.items.as_ref().map(|items| items.iter().map(key).collect()).transpose()
 }
@@ -230,13 +230,13 @@ async fn all<S: Sight>(source: &Source<S>) -> Result<Rows> {
 }
 
 /// Counted views of these ranges: partition, offset and view. Those that were carried over were counted elsewhere.
-async fn read<S: Sight>(
-    source: &Source<S>,
+pub(super) async fn read_views(
+    log: &impl LogObserver,
     ranges: &[(i32, Range<i64>)],
     mut take: impl FnMut(i32, i64, &Counted),
 ) -> Result<()> {
     let (sink, mut batches) = mpsc::channel::<Batch>(4);
-    let reading = async { source.read(Topic::Counted, ranges, sink).await.context("the log") };
+    let reading = async { log.read(Topic::Counted, ranges, sink).await.context("the log") };
     let taking = async {
         while let Some(batch) = batches.recv().await {
             for record in batch.iter() {

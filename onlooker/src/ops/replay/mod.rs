@@ -10,6 +10,7 @@ mod diff;
 mod feed;
 mod plan;
 mod rooms;
+pub(super) mod swap;
 mod warm;
 
 pub(crate) use args::{DiffArgs, RebuildArgs, RecountArgs, ReplayArgs, diff, rebuild, recount, replay};

@@ -1,0 +1,370 @@
+//! The command's side: finds what is wrong, keeps it, has it replaced, and looks again.
+
+use super::super::plan::{Kind, Shadow};
+use super::compare::{Wanted, Wrong, compare};
+use super::kept::Kept;
+use super::stored::{self, Ask, Blob, Built, Found, Key, of_partition};
+use crate::carry::Rows;
+use crate::config::Config;
+use crate::ops::Sight;
+use crate::ops::raw::Source;
+use anyhow::{Context, Result, bail};
+use onlooker_event::{CountKey, ItemKey, partition_of};
+use onlooker_ports::{Archived, Batch, LogObserver, Topic};
+use onlooker_proto::decode_counted;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+/// How often what is still wrong is swapped again.
+const ROUNDS: usize = 3;
+/// Counts of one hold: one script, 1 MB at most.
+const TOGETHER: usize = 64;
+/// How long the archive may take to have what was put: six of the flusher's default rounds.
+const ARCHIVED: Duration = Duration::from_secs(60);
+
+/// What became of a count.
+#[derive(Debug, Clone, Serialize)]
+pub(in super::super) struct Change {
+    pub(in super::super) site: String,
+    pub(in super::super) item: String,
+    /// `*`, or the day as YYYYMMDD.
+    pub(in super::super) scope: String,
+    /// Where it was wrong: `archive`, `counters`.
+    pub(in super::super) places: Vec<&'static str>,
+    pub(in super::super) views: u64,
+    /// None: what stood there was no sketch.
+    pub(in super::super) uniques: Option<u64>,
+    pub(in super::super) views_now: u64,
+    pub(in super::super) uniques_now: u64,
+    /// Why it is still wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in super::super) left: Option<String>,
+}
+
+/// A swap under way.
+pub(in super::super) struct Swapping<'a, S> {
+    pub(in super::super) source: &'a Source<S>,
+    pub(in super::super) shadow: &'a Shadow,
+    pub(in super::super) folder: &'a Path,
+}
+
+/// What was there before goes.
+pub(in super::super) fn confirm(folder: &Path) -> Result<usize> {
+    let kept = Kept::read(folder)?.with_context(|| nothing_kept(folder))?;
+    if !kept.whole {
+        bail!("the swap was interrupted: run --swap again, or --back, before it is confirmed");
+    }
+    Kept::remove(folder)?;
+    Ok(kept.counts.len())
+}
+
+fn nothing_kept(folder: &Path) -> String {
+    format!("{} keeps nothing of a swap", folder.display())
+}
+
+impl<S: Sight> Swapping<'_, S> {
+    /// Replaces what is wrong. Keeps the old.
+    pub(in super::super) async fn swap(&self, config: &Config) -> Result<Vec<Change>> {
+        let kept = Kept::read(self.folder)?;
+        if kept.as_ref().is_some_and(|kept| kept.whole) {
+            bail!(
+                "{} keeps what an earlier swap replaced: --confirm lets it go, --back puts it back; then swap again",
+                self.folder.display()
+            );
+        }
+        let live = self.live().await?;
+        self.refuse_history().await?;
+        let mut kept = kept.unwrap_or_default();
+        let rows = self.shadow.rows(self.folder, config).await?;
+        let mut wanted = self.partitions();
+        let mut keys: Vec<BTreeSet<CountKey>> = vec![BTreeSet::new(); wanted.len()];
+        for (key, row) in rows {
+            let at = self.place(&key)?;
+            wanted[at].counts.insert(key.clone(), row);
+            keys[at].insert(key);
+        }
+        for key in live {
+            keys[self.place(&key.0)?].insert(key.0);
+        }
+        for key in kept.counts.keys() {
+            keys[self.place(&key.0)?].insert(key.0.clone());
+        }
+        let keys: Vec<Vec<CountKey>> = keys.into_iter().map(|keys| keys.into_iter().collect()).collect();
+        let changes = self.make(&wanted, keys, Some(&mut kept)).await?;
+        if kept.counts.is_empty() {
+            return Ok(changes);
+        }
+        kept.whole = true;
+        kept.write(self.folder)?;
+        Ok(changes)
+    }
+
+    /// Puts what was there before back, with what the log has had since.
+    pub(in super::super) async fn back(&self) -> Result<Vec<Change>> {
+        let kept = Kept::read(self.folder)?.with_context(|| nothing_kept(self.folder))?;
+        let mut wanted = self.partitions();
+        let mut keys = vec![Vec::new(); wanted.len()];
+        let bounds = self.source.bounds(Topic::Counted).await.context("the log")?;
+        for (at, wanted) in wanted.iter_mut().enumerate() {
+            let of = kept.counts.iter().filter(|(_, old)| old.partition == wanted.partition);
+            let lowest = of.clone().map(|(_, old)| old.held.views_below.min(old.held.sketch_below)).min();
+            let Some(lowest) = lowest else { continue };
+            let bounds = of_partition(&bounds, wanted.partition)?;
+            if bounds.earliest > lowest {
+                bail!(
+                    "retention has removed what has come since the swap: the old counts cannot be put back"
+                );
+            }
+            wanted.at = bounds.stable;
+            let items: HashSet<ItemKey> = of.clone().map(|(key, _)| item(&key.0)).collect::<Result<_>>()?;
+            let mut tail = super::count::Tail::new(wanted.partition, lowest);
+            tail.reach(self.source, wanted.at, Some(&items)).await?;
+            for (Key(key), old) in of {
+                let mut count = old.held.count()?;
+                let to = wanted.at;
+                count.views = tail.add_views(key, count.views, old.held.views_below.min(to), to)?;
+                tail.add_viewers(key, &mut count.sketch, old.held.sketch_below.min(to), to)?;
+                let sketch = Some((count.sketch.to_redis().into(), to));
+                let row = Archived { sketch, number: Some((count.views, to)) };
+                wanted.counts.insert(key.clone(), row);
+                keys[at].push(key.clone());
+            }
+        }
+        let changes = self.make(&wanted, keys, None).await?;
+        if changes.iter().all(|change| change.left.is_none()) {
+            Kept::remove(self.folder)?;
+        }
+        Ok(changes)
+    }
+
+    /// Makes counts what is wanted, and looks until they are.
+    async fn make(
+        &self,
+        wanted: &[Wanted],
+        mut keys: Vec<Vec<CountKey>>,
+        mut kept: Option<&mut Kept>,
+    ) -> Result<Vec<Change>> {
+        let mut changes: BTreeMap<CountKey, Change> = BTreeMap::new();
+        for round in 0..=ROUNDS {
+            let mut left = Vec::new();
+            for (wanted, keys) in wanted.iter().zip(&keys) {
+                let of = if keys.is_empty() {
+                    (Vec::new(), 0)
+                } else {
+                    compare(self.source, wanted, keys, self.items()?.as_ref()).await?
+                };
+                left.push(of);
+            }
+            for wrong in left.iter().flat_map(|(wrong, _)| wrong) {
+                let change = changes.entry(wrong.key.clone()).or_insert(Change::of(wrong)?);
+                (change.views_now, change.uniques_now) = (wrong.right.views, wrong.right.sketch.count());
+            }
+            if round == ROUNDS || left.iter().all(|(wrong, _)| wrong.is_empty()) {
+                for (wanted, wrong) in wanted.iter().zip(&left) {
+                    for wrong in &wrong.0 {
+                        if let Some(change) = changes.get_mut(&wrong.key) {
+                            change.left = Some(why(wrong, wanted.partition));
+                        }
+                    }
+                }
+                break;
+            }
+            if let Some(kept) = &mut kept {
+                for (wanted, (wrong, _)) in wanted.iter().zip(&left) {
+                    kept.add(wanted.partition, wrong);
+                }
+                // Before anything is changed.
+                kept.write(self.folder)?;
+            }
+            for (wanted, (wrong, at)) in wanted.iter().zip(&left) {
+                self.put(wanted.partition, wrong, *at).await?;
+            }
+            keys = left
+                .into_iter()
+                .map(|(wrong, _)| wrong.into_iter().map(|wrong| wrong.key).collect())
+                .collect();
+        }
+        Ok(changes.into_values().collect())
+    }
+
+    /// Puts counts, and waits until the archive has them.
+    async fn put(&self, partition: i32, wrong: &[Wrong], at: i64) -> Result<()> {
+        let mut highest = None;
+        for wrong in wrong.chunks(TOGETHER) {
+            let built = |wrong: &Wrong| Built {
+                key: Key(wrong.key.clone()),
+                views: wrong.right.views,
+                sketch: Blob(wrong.right.sketch.to_redis().into()),
+            };
+            let counts = wrong.iter().map(built).collect();
+            highest = highest.max(Some(put(self.source, partition, at, counts).await?));
+        }
+        let Some(highest) = highest else { return Ok(()) };
+        let begun = Instant::now();
+        while look(self.source, partition, &[]).await?.durable < highest {
+            if begun.elapsed() > ARCHIVED {
+                bail!(
+                    "the counts of partition {partition} are in place and not in the archive yet: does a flusher run? Run \
+                     it again when one does"
+                );
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+        Ok(())
+    }
+
+    /// Keys of the archive's rows.
+    async fn live(&self) -> Result<Vec<Key>> {
+        let items = self.items()?;
+        let (sink, mut rows) = mpsc::channel::<Rows>(4);
+        let collecting = async {
+            let mut keys = Vec::new();
+            while let Some(rows) = rows.recv().await {
+                for (key, row) in rows {
+                    // This log's first view makes it 1.
+                    if row.number.is_some_and(|(n, u)| n > 0 && u == 0) {
+                        return Err(history());
+                    }
+                    let named =
+                        items.as_ref().map(|items| Ok::<_, anyhow::Error>(items.contains(&item(&key)?)));
+                    if named.transpose()?.unwrap_or(true) {
+                        keys.push(Key(key));
+                    }
+                }
+            }
+            Ok(keys)
+        };
+        let scanning = async { self.source.scan(sink).await.context("the archive") };
+        // Whoever collects knows better why it ended.
+        let (scanned, keys) = tokio::join!(scanning, collecting);
+        let keys = keys?;
+        scanned?;
+        Ok(keys)
+    }
+
+    /// A count is only the log's if the log has all of it.
+    async fn refuse_history(&self) -> Result<()> {
+        if self.shadow.begin.iter().any(|begin| *begin > 0) {
+            bail!(
+                "retention had removed the log's beginning when this shadow was made: live counts hold more than the log \
+                 gives, and are not replaced by less"
+            );
+        }
+        // A restore appends claims before the log's first view.
+        let bounds = self.source.bounds(Topic::Counted).await.context("the log")?;
+        for (partition, bounds) in (0..).zip(bounds) {
+            let range = bounds.earliest..bounds.stable.min(bounds.earliest + 100);
+            if range.is_empty() {
+                continue;
+            }
+            let (sink, mut batches) = mpsc::channel::<Batch>(1);
+            let carried = async {
+                let mut carried = false;
+                while let Some(batch) = batches.recv().await {
+                    let mut views = batch.iter().filter_map(|record| decode_counted(record.payload).ok());
+                    carried |= views.any(|view| view.source_offset < 0);
+                }
+                Ok(carried)
+            };
+            let ranges = [(partition, range)];
+            let reading = async { self.source.read(Topic::Counted, &ranges, sink).await.context("the log") };
+            if tokio::try_join!(reading, carried)?.1 {
+                return Err(history());
+            }
+        }
+        Ok(())
+    }
+
+    fn items(&self) -> Result<Option<HashSet<ItemKey>>> {
+        super::super::diff::items(self.shadow)
+    }
+
+    fn partitions(&self) -> Vec<Wanted> {
+        let of = |(partition, at): (i32, &i64)| Wanted { partition, at: *at, counts: BTreeMap::new() };
+        (0..).zip(&self.shadow.until).map(of).collect()
+    }
+
+    fn place(&self, key: &CountKey) -> Result<usize> {
+        Ok(usize::try_from(partition_of(key.item_bytes(), self.source.partitions()))?)
+    }
+}
+
+fn history() -> anyhow::Error {
+    anyhow::anyhow!(
+        "history was restored into this log: live counts hold more than the log gives, and are not replaced by less"
+    )
+}
+
+fn item(key: &CountKey) -> Result<ItemKey> {
+    ItemKey::parse(bytes::Bytes::copy_from_slice(key.item_bytes())).context("a key that is none")
+}
+
+/// Why a count is still wrong.
+fn why(wrong: &Wrong, partition: i32) -> String {
+    if wrong.places.contains(&"counters") {
+        return format!(
+            "the counters of partition {partition} were changed or lost what they had meanwhile: run it again"
+        );
+    }
+    format!(
+        "the archive's row is of the same offset as the new one and does not give way to it: run it again when partition \
+         {partition} has counted one more view of anything"
+    )
+}
+
+impl Change {
+    fn of(wrong: &Wrong) -> Result<Self> {
+        let item = item(&wrong.key)?;
+        let (site, item) = item.parts();
+        // What readers see; where that is right, what they would see once it is evicted.
+        let held = match &wrong.stored.counters {
+            Some(counters) if wrong.places.contains(&"counters") => counters,
+            _ => &wrong.stored.archive,
+        };
+        Ok(Self {
+            site: site.to_owned(),
+            item: item.to_owned(),
+            scope: String::from_utf8_lossy(wrong.key.scope_bytes()).into_owned(),
+            places: wrong.places.clone(),
+            views: held.views.unwrap_or(0),
+            uniques: held.count().ok().map(|count| count.sketch.count()),
+            views_now: wrong.right.views,
+            uniques_now: wrong.right.sketch.count(),
+            left: None,
+        })
+    }
+}
+
+/// What is stored of some keys.
+pub(super) async fn look<S: Sight>(source: &Source<S>, partition: i32, keys: &[Key]) -> Result<Found> {
+    match source {
+        Source::Here(sight) => stored::look(sight, partition, keys).await,
+        Source::There(remote) => {
+            remote.ask(crate::ops::Ask::Swap(Ask::Look { partition, keys: keys.to_vec() })).await
+        }
+    }
+}
+
+async fn put<S: Sight>(source: &Source<S>, partition: i32, at: i64, counts: Vec<Built>) -> Result<i64> {
+    match source {
+        Source::Here(sight) => stored::put(sight, partition, at, counts).await,
+        Source::There(remote) => remote.ask(crate::ops::Ask::Swap(Ask::Put { partition, at, counts })).await,
+    }
+}
+
+/// Refuses a shadow that no swap can be made with.
+pub(in super::super) fn refuse_replay(folder: &Path) -> Result<()> {
+    match Shadow::read(folder)? {
+        Some(Shadow { kind: Kind::Replay, .. }) => bail!(
+            "{} holds verdicts that were judged again, and live counts are those of the verdicts in the log: it cannot be \
+             swapped in. `onlooker export` of its folder and `onlooker restore` into a new folder, or a new log generation \
+             of a cluster, make it live",
+            folder.display()
+        ),
+        _ => Ok(()),
+    }
+}

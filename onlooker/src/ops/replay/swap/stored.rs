@@ -1,0 +1,285 @@
+//! What is asked of the system whose counts are replaced: in its own process, if it is one.
+
+use super::count::{Count, Tail};
+use crate::ops::look::now_ms;
+use crate::ops::{Out, Sight};
+use anyhow::{Context, Result, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use onlooker_event::CountKey;
+use onlooker_ports::{
+    Archive, Archived, Batch, Bounds, CountObserver, CountRepair, Hold, KeyView, LogObserver, PortError, Put,
+    Topic,
+};
+use onlooker_sketch::Sketch;
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "swap", rename_all = "snake_case")]
+pub(crate) enum Ask {
+    /// What is stored of these keys; answered by a `Found`.
+    Look { partition: i32, keys: Vec<Key> },
+    /// Puts these counts, which hold the log's records below `at`, with what the log has behind that; answered by the
+    /// offset that they were put at.
+    Put { partition: i32, at: i64, counts: Vec<Built> },
+}
+
+/// A key on the wire.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct Key(pub(super) CountKey);
+
+impl TryFrom<String> for Key {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        CountKey::parse(Bytes::from(text)).map(Self).map_err(|error| error.to_string())
+    }
+}
+
+impl From<Key> for String {
+    fn from(key: Key) -> Self {
+        String::from_utf8_lossy(key.0.as_bytes()).into_owned()
+    }
+}
+
+/// A sketch's bytes on the wire.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct Blob(pub(super) Bytes);
+
+impl TryFrom<String> for Blob {
+    type Error = base64::DecodeError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        BASE64.decode(text).map(|bytes| Self(bytes.into()))
+    }
+}
+
+impl From<Blob> for String {
+    fn from(blob: Blob) -> Self {
+        BASE64.encode(blob.0)
+    }
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Built {
+    pub(super) key: Key,
+    pub(super) views: u64,
+    pub(super) sketch: Blob,
+}
+
+/// What is stored of some keys.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Found {
+    /// Everything below it was in the archive before that was read.
+    pub(super) durable: i64,
+    /// Where the counters stand; none: nowhere.
+    pub(super) applied: Option<i64>,
+    /// In the order of the keys.
+    pub(super) counts: Vec<Stored>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Stored {
+    pub(super) archive: Held,
+    /// None if they stand nowhere.
+    pub(super) counters: Option<Held>,
+    /// The counters' sketch is marked as changed and is not there: nothing of the partition becomes durable.
+    pub(super) stuck: bool,
+}
+
+/// What one place has of a count.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Held {
+    pub(super) views: Option<u64>,
+    /// They are of the records below this offset.
+    pub(super) views_below: i64,
+    /// Whatever stands in the sketch's place.
+    pub(super) sketch: Option<Blob>,
+    pub(super) sketch_below: i64,
+}
+
+pub(crate) async fn answer<S: Sight>(sight: &S, ask: Ask, out: Out) -> Result<()> {
+    match ask {
+        Ask::Look { partition, keys } => out.line(&look(sight, partition, &keys).await?).await,
+        Ask::Put { partition, at, counts } => out.line(&put(sight, partition, at, counts).await?).await,
+    }
+}
+
+pub(super) async fn look<S: Sight>(sight: &S, partition: i32, keys: &[Key]) -> Result<Found> {
+    let keys: Vec<CountKey> = keys.iter().map(|key| key.0.clone()).collect();
+    // In this order: what is durable when it is asked for is in the archive when that is read.
+    let durable = sight.archive().durable(partition).await.context("the archive")?.unwrap_or(0);
+    let rows = sight.archive().read(&keys).await.context("the archive")?;
+    let (applied, seen) = sight.counts().observe(partition, &keys).await.context("the counters")?;
+    let stored = |(row, seen): (Archived, KeyView)| Stored {
+        archive: of_archive(row, durable),
+        stuck: seen.sketch_dirty.is_some() && seen.sketch.is_none(),
+        counters: applied.map(|applied| Held {
+            views: seen.number.map(|number| number.n),
+            views_below: applied,
+            sketch: seen.sketch.map(Blob),
+            sketch_below: applied,
+        }),
+    };
+    Ok(Found { durable, applied, counts: rows.into_iter().zip(seen).map(stored).collect() })
+}
+
+/// A cell is of the records below its own offset, and nothing of the count lies between that and what is durable.
+fn of_archive(row: Archived, durable: i64) -> Held {
+    let (sketch, t) = row.sketch.unzip();
+    let (views, u) = row.number.unzip();
+    let below = |offset: Option<i64>| offset.unwrap_or(0).max(durable);
+    Held { views, views_below: below(u), sketch: sketch.map(Blob), sketch_below: below(t) }
+}
+
+/// How long a hold lasts if whoever has it is no more.
+const LASTS: Duration = Duration::from_secs(10);
+/// How long the counters may take to get where the counts are that are to be put.
+const BEHIND: Duration = Duration::from_secs(60);
+/// A counter that runs meets a hold within its `idle_ms`, 3 s unless it was told otherwise, and on a busy partition at once.
+const MEET: Duration = Duration::from_secs(6);
+const LOOK: Duration = Duration::from_millis(5);
+/// Attempts to hold a partition, each of which may be met by a loss.
+const ATTEMPTS: usize = 5;
+
+/// Puts counts in place of what there is, under the counter.
+pub(super) async fn put<S: Sight>(sight: &S, partition: i32, at: i64, counts: Vec<Built>) -> Result<i64> {
+    let mut tail = Tail::new(partition, at);
+    let holder = format!("{:032x}", rand::random::<u128>());
+    for _ in 0..ATTEMPTS {
+        // All but the newest is read before anybody has to wait.
+        let stands = wait(sight, partition, at).await?;
+        tail.reach(sight.log(), stands, None).await?;
+        let stands = match sight.counts().hold(partition, &holder, LASTS).await? {
+            Hold::Ours { at, .. } => at,
+            Hold::Taken => {
+                sleep(LASTS / 10).await;
+                continue;
+            }
+            Hold::Nowhere => continue,
+        };
+        let held = Holding { sight, partition, holder: &holder, stands };
+        match held.replace(&mut tail, at, &counts).await {
+            Ok(Some(at)) => return Ok(at),
+            Ok(None) => {}
+            Err(error) => {
+                // If this fails, too, the hold ends by itself.
+                let _ = sight.counts().put_and_release(partition, &holder, stands, &[]).await;
+                return Err(error);
+            }
+        }
+    }
+    bail!("partition {partition} is held by somebody else, or its counters lose what they have: run it again")
+}
+
+/// Until the counters stand at `at` at least.
+async fn wait<S: Sight>(sight: &S, partition: i32, at: i64) -> Result<i64> {
+    let begun = Instant::now();
+    loop {
+        let stands = sight.counts().observe(partition, &[]).await.context("the counters")?.0;
+        match stands {
+            Some(stands) if stands >= at => return Ok(stands),
+            _ if begun.elapsed() < BEHIND => sleep(LOOK * 10).await,
+            Some(stands) => bail!(
+                "the counters of partition {partition} stand at {stands}, and the counts are those of the log below {at}: \
+                 does a counter run?"
+            ),
+            None => bail!("the counters of partition {partition} stand nowhere: does a counter run?"),
+        }
+    }
+}
+
+/// A partition that is held.
+struct Holding<'a, S> {
+    sight: &'a S,
+    partition: i32,
+    holder: &'a str,
+    stands: i64,
+}
+
+impl<S: Sight> Holding<'_, S> {
+    /// None: the hold has ended before, and nothing was put.
+    async fn replace(&self, tail: &mut Tail, at: i64, counts: &[Built]) -> Result<Option<i64>> {
+        if self.stands < tail.to() {
+            self.sight.counts().put_and_release(self.partition, self.holder, self.stands, &[]).await?;
+            return Ok(None);
+        }
+        tail.reach(self.sight.log(), self.stands, None).await?;
+        let to = self.end().await?;
+        // A step that is under way finds another offset. Where there is none, its counter must have forgotten.
+        if to == self.stands && !self.is_met().await? {
+            return Ok(None);
+        }
+        let changed_s = u32::try_from(now_ms() / 1_000).unwrap_or(u32::MAX);
+        let put = |built: &Built| {
+            let key = &built.key.0;
+            let mut sketch = Sketch::from_redis(&built.sketch.0)?;
+            tail.add_viewers(key, &mut sketch, at, self.stands)?;
+            let n = tail.add_views(key, built.views, at, self.stands)?;
+            anyhow::Ok(Put { key: key.clone(), sketch: sketch.to_redis().into(), n, changed_s })
+        };
+        let puts = counts.iter().map(put).collect::<Result<Vec<_>>>()?;
+        let put = self.sight.counts().put_and_release(self.partition, self.holder, to, &puts).await?;
+        Ok(put.then_some(to))
+    }
+
+    /// The highest offset below which the log has nothing that is not counted: behind the last view there may be marks of
+    /// transactions.
+    async fn end(&self) -> Result<i64> {
+        let stable = stable(self.sight, self.partition).await?;
+        if stable <= self.stands {
+            return Ok(self.stands);
+        }
+        let (sink, mut batches) = mpsc::channel::<Batch>(1);
+        let ranges = [(self.partition, self.stands..stable)];
+        let any = async {
+            let mut any = false;
+            while let Some(batch) = batches.recv().await {
+                any |= !batch.is_empty();
+                if any {
+                    break;
+                }
+            }
+            drop(batches);
+            Ok::<_, PortError>(any)
+        };
+        let (_, any) = tokio::try_join!(self.sight.log().read(Topic::Counted, &ranges, sink), any)?;
+        Ok(if any { self.stands } else { stable })
+    }
+
+    /// Waits until a counter has met the hold, or none will. False: the hold has ended.
+    async fn is_met(&self) -> Result<bool> {
+        let begun = Instant::now();
+        loop {
+            match self.sight.counts().hold(self.partition, self.holder, LASTS).await? {
+                Hold::Ours { at, met } if at == self.stands && (met || begun.elapsed() > MEET) => {
+                    return Ok(true);
+                }
+                Hold::Ours { at, .. } if at == self.stands => sleep(LOOK).await,
+                _ => return Ok(false),
+            }
+        }
+    }
+}
+
+pub(super) async fn stable<S: Sight>(sight: &S, partition: i32) -> Result<i64> {
+    let bounds = sight.log().bounds(Topic::Counted).await.context("the log")?;
+    of_partition(&bounds, partition).map(|bounds| bounds.stable)
+}
+
+pub(super) fn of_partition(bounds: &[Bounds], partition: i32) -> Result<Bounds> {
+    let of = usize::try_from(partition).ok().and_then(|at| bounds.get(at));
+    of.copied().with_context(|| format!("the log has no partition {partition}"))
+}
+
+impl Held {
+    pub(super) fn count(&self) -> Result<Count> {
+        Count::of(self.views, self.sketch.as_ref().map(|blob| &blob.0))
+    }
+}
