@@ -2,6 +2,7 @@
 
 use crate::metrics::CollectorMetrics;
 use crate::quiet::{Quiet, WARN_EVERY, jittered};
+use onlooker_event::{TraceId, TraceParent};
 use onlooker_ports::{LogWriter, OutgoingBatch, PortError};
 use onlooker_stage::http::ApiError;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,6 +42,8 @@ impl<L: LogWriter> Appender<L> {
         metrics: &CollectorMetrics,
     ) -> Result<(), ApiError> {
         let accepted = u64::try_from(batch.len()).unwrap_or(u64::MAX);
+        // All views of a request are of one trace.
+        let trace_id = batch.iter().next().and_then(|record| record.trace).map(TraceParent::trace_id);
         let start = Instant::now();
         let outcome = tokio::time::timeout_at((start + self.limit).into(), self.log.append(batch)).await;
         metrics.append.record(start.elapsed().as_secs_f64());
@@ -52,18 +55,18 @@ impl<L: LogWriter> Appender<L> {
                 metrics.accepted.increment(accepted);
                 Ok(())
             }
-            Ok(Err(error)) => Err(self.unavailable(&error)),
+            Ok(Err(error)) => Err(self.unavailable(&error, trace_id)),
             Err(_) => {
                 // A frozen broker closes no connection, so the log itself may not know yet.
                 self.stalled_ms.store(self.now_ms().max(1), Ordering::Relaxed);
                 let waited_ms = self.limit.as_millis();
                 let detail = format!("no acknowledgement within {waited_ms} ms");
-                Err(self.unavailable(&PortError::Unavailable { server: "log", detail }))
+                Err(self.unavailable(&PortError::Unavailable { server: "log", detail }, trace_id))
             }
         }
     }
 
-    fn unavailable(&self, error: &PortError) -> ApiError {
+    fn unavailable(&self, error: &PortError, trace_id: Option<TraceId>) -> ApiError {
         let (code, message) = match error {
             PortError::Full { .. } => (
                 "log_full",
@@ -75,7 +78,8 @@ impl<L: LogWriter> Appender<L> {
             ),
         };
         if let Some(held_back) = self.trouble.due() {
-            tracing::warn!(%error, code, held_back, "views were not acknowledged");
+            let trace_id = trace_id.map(tracing::field::display);
+            tracing::warn!(%error, code, held_back, trace_id, "views were not acknowledged");
         }
         ApiError::unavailable(code, message, jittered())
     }

@@ -34,6 +34,8 @@ pub struct CollectorConfig {
     pub drain: Duration,
     /// Proxies whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<IpNet>,
+    /// Whose `traceparent` is carried along.
+    pub accept_traces: AcceptTraces,
     /// The keys of the viewers' hashes.
     pub identity: IdentityConfig,
     /// The sites that views are taken for.
@@ -54,10 +56,25 @@ impl Default for CollectorConfig {
             lame_duck: Duration::ZERO,
             drain: Duration::from_secs(15),
             trusted_proxies: Vec::new(),
+            accept_traces: AcceptTraces::default(),
             identity: IdentityConfig::default(),
             sites: BTreeMap::new(),
         }
     }
+}
+
+/// Whose requests are part of a trace that began elsewhere (the header `traceparent`). Anybody can send one, and name any
+/// trace in it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AcceptTraces {
+    /// Nobody's.
+    None,
+    /// Those of back ends, by their site's server token.
+    #[default]
+    Trusted,
+    /// Everybody's.
+    All,
 }
 
 /// The key that turns a viewer into a hash. It must be the same on every collector, and stay the same: with another key

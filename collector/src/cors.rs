@@ -33,7 +33,7 @@ pub(crate) fn preflight() -> Response<Body> {
     headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
     headers.insert(
         ACCESS_CONTROL_ALLOW_HEADERS,
-        HeaderValue::from_static("authorization, content-encoding, content-type"),
+        HeaderValue::from_static("authorization, content-encoding, content-type, traceparent, tracestate"),
     );
     headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("86400"));
     response

@@ -3,7 +3,7 @@
 use crate::answer::{self, Outcomes};
 use crate::append::Appender;
 use crate::client::{client, is_trusted};
-use crate::config::{CollectorConfig, ConfigError};
+use crate::config::{AcceptTraces, CollectorConfig, ConfigError};
 use crate::cors;
 use crate::crowd::{Crowd, is_private};
 use crate::fields::{Fields, shown};
@@ -23,7 +23,7 @@ use axum::http::{HeaderMap, Method, Request, Response, StatusCode};
 use axum::response::IntoResponse;
 use bytes::Bytes;
 use hyper::body::Incoming;
-use onlooker_event::Facts;
+use onlooker_event::{Facts, TraceParent};
 use onlooker_ports::{LogWriter, OutgoingBatch};
 use onlooker_stage::http::{ApiError, ErrorDetail, read_body_with};
 use std::borrow::Cow;
@@ -188,7 +188,8 @@ impl<L: LogWriter> Door<L> {
         let made = if json.len() > self.config.max_view_bytes {
             if let Some(held_back) = self.large_views.due() {
                 let (bytes, limit_bytes) = (json.len(), self.config.max_view_bytes);
-                tracing::warn!(bytes, limit_bytes, held_back, "a view was refused for its size");
+                let trace_id = maker.origin.trace.map(|trace| tracing::field::display(trace.trace_id()));
+                tracing::warn!(bytes, limit_bytes, held_back, trace_id, "a view was refused for its size");
             }
             let detail = ErrorDetail::new("view_too_large", "the view is too large, in bytes");
             Err(detail.limit(self.config.max_view_bytes).got(json.len()))
@@ -231,9 +232,20 @@ impl<L: LogWriter> Door<L> {
             referrer: head.referrer.map(head::text),
             page_origin: head.origin.map(head::text).filter(|origin| origin != "null"),
             facts: head.facts,
+            trace: self.trace(asked, trusted),
             now_ms: now_ms(),
         };
         Maker { sites: &self.sites, hasher: &self.hasher, origin }
+    }
+
+    /// The trace that the request is part of, if its sender's word counts.
+    fn trace(&self, asked: &Asked<'_>, trusted: Option<&Site>) -> Option<TraceParent> {
+        let believed = match self.config.accept_traces {
+            AcceptTraces::None => false,
+            AcceptTraces::Trusted => trusted.is_some(),
+            AcceptTraces::All => true,
+        };
+        if believed { asked.head.trace() } else { None }
     }
 
     fn note_untrusted_header(&self) {

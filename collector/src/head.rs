@@ -1,7 +1,7 @@
 //! What a request's headers say. Read in one pass over them: a look-up each is a hash each, and a request needs ten.
 
 use axum::http::{HeaderMap, HeaderValue};
-use onlooker_event::Facts;
+use onlooker_event::{Facts, TraceParent};
 use std::borrow::Cow;
 
 /// The headers that a view is judged by. Of a header that came twice the first counts.
@@ -12,6 +12,9 @@ pub(crate) struct Head<'a> {
     pub(crate) origin: Option<&'a HeaderValue>,
     pub(crate) referrer: Option<&'a HeaderValue>,
     pub(crate) user_agent: Option<&'a HeaderValue>,
+    /// Who sends two of them says nothing.
+    traceparent: Option<&'a HeaderValue>,
+    traceparents: u32,
     /// There is an `X-Forwarded-For`.
     pub(crate) forwarded_for: bool,
     /// Only a part of the answer is wanted.
@@ -30,6 +33,10 @@ impl<'a> Head<'a> {
                 "origin" => first(&mut head.origin, value),
                 "referer" => first(&mut head.referrer, value),
                 "user-agent" => first(&mut head.user_agent, value),
+                "traceparent" => {
+                    head.traceparent = Some(value);
+                    head.traceparents += 1;
+                }
                 "x-forwarded-for" => head.forwarded_for = true,
                 "range" => head.range = true,
                 "sec-purpose" => head.note_ahead(value, &["prefetch", "prerender"]),
@@ -40,6 +47,12 @@ impl<'a> Head<'a> {
             }
         }
         head
+    }
+
+    /// Where the request stands in its sender's trace; none if it does not say, or not so that it can be read.
+    pub(crate) fn trace(&self) -> Option<TraceParent> {
+        let only = self.traceparent.filter(|_| self.traceparents == 1)?;
+        TraceParent::parse(only.as_bytes().trim_ascii())
     }
 
     fn note_ahead(&mut self, value: &HeaderValue, words: &[&str]) {
@@ -83,6 +96,27 @@ mod tests {
         let head = Head::read(&headers);
         assert_eq!(head.user_agent.map(text).as_deref(), Some("a"));
         assert!(head.range && !head.forwarded_for && head.origin.is_none());
+    }
+
+    #[test]
+    fn a_trace_is_said_once_or_not_at_all() {
+        const ONE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        const OTHER: &str = "00-5bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        for (told, known) in [
+            (vec![ONE], Some(ONE)),
+            (vec![], None),
+            (vec![ONE, ONE], None),
+            (vec![ONE, OTHER], None),
+            (vec!["nonsense"], None),
+            (vec!["nonsense", ONE], None),
+        ] {
+            let mut headers = HeaderMap::new();
+            told.iter().for_each(|value| {
+                headers.append("traceparent", HeaderValue::from_static(value));
+            });
+            let trace = Head::read(&headers).trace().map(|trace| trace.to_string());
+            assert_eq!(trace.as_deref(), known, "{told:?}");
+        }
     }
 
     #[test]

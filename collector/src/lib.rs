@@ -21,7 +21,7 @@ mod sites;
 mod text;
 mod view;
 
-pub use config::{CollectorConfig, ConfigError, IdentityConfig, SiteConfig};
+pub use config::{AcceptTraces, CollectorConfig, ConfigError, IdentityConfig, SiteConfig};
 pub use metrics::described_metrics;
 pub use onlooker_event::ItemMode;
 

@@ -4,7 +4,7 @@ use crate::fields::{Fields, Value, shown};
 use crate::identity::{Hasher, Identity};
 use crate::sites::{Site, Sites};
 use crate::text::free_text;
-use onlooker_event::{ClientId, Facts, IdError, ViewId, ViewerHash, usable_viewer};
+use onlooker_event::{ClientId, Facts, IdError, TraceParent, ViewId, ViewerHash, usable_viewer};
 use onlooker_ports::{OutgoingBatch, Topic};
 use onlooker_proto::NewView;
 use onlooker_stage::http::ErrorDetail;
@@ -37,6 +37,8 @@ pub(crate) struct Origin<'a> {
     pub(crate) page_origin: Option<Cow<'a, str>>,
     /// What the headers say.
     pub(crate) facts: Facts,
+    /// The trace that the request is part of.
+    pub(crate) trace: Option<TraceParent>,
     /// When the request was received. Milliseconds since 1970 (UTC).
     pub(crate) now_ms: i64,
 }
@@ -112,6 +114,7 @@ impl Maker<'_> {
             facts,
         };
         out.push_with(Topic::Views, &viewer.0, |buffer| view.put(buffer));
+        out.trace_last(self.origin.trace.as_ref());
         Ok((view.view_id, facts))
     }
 

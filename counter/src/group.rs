@@ -258,6 +258,10 @@ impl Grouper {
             payload,
         };
         self.dead.push_with(Topic::Dead, &key, |out| encode_dead(&dead, out));
+        self.dead.trace_last(record.trace);
+        let trace_id = record.trace.map(|trace| tracing::field::display(trace.trace_id()));
+        let (partition, offset) = (self.partition, record.offset);
+        tracing::debug!(partition, offset, reason = error.reason().as_str(), trace_id, "record is set aside");
         self.dead_reasons.push(error.reason());
     }
 

@@ -32,5 +32,5 @@ pub(crate) fn counted_by(item: &str, viewer: [u8; 16], event_ms: i64) -> (Vec<u8
 
 /// A record that borrows its parts.
 pub(crate) fn record_of<'a>(offset: i64, key: &'a [u8], payload: &'a [u8]) -> RecordRef<'a> {
-    RecordRef { offset, append_ms: offset * 1000, key: Some(key), payload: Some(payload) }
+    RecordRef { offset, append_ms: offset * 1000, key: Some(key), payload: Some(payload), trace: None }
 }

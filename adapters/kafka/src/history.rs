@@ -232,6 +232,7 @@ fn take(
                 useful = true;
                 if message.offset() < *end {
                     batch.push(message.offset(), message.timestamp_ms(), message.key(), message.payload());
+                    batch.trace_last(message.trace().as_ref());
                 }
                 if batch.len() >= BATCH_RECORDS {
                     send(batches, std::mem::replace(batch, BatchBuilder::new(partition)))?;

@@ -8,3 +8,4 @@ mod log;
 mod script;
 mod support;
 mod time;
+mod traces;

@@ -32,6 +32,7 @@ pub(crate) enum Mode {
 struct LogState {
     mode: Mutex<Mode>,
     records: Mutex<Vec<(Vec<u8>, View)>>,
+    traces: Mutex<Vec<Option<String>>>,
     acks: Semaphore,
     waiting: Semaphore,
     flushed: Semaphore,
@@ -45,6 +46,7 @@ impl TestLog {
         Self(Arc::new(LogState {
             mode: Mutex::new(Mode::Take),
             records: Mutex::default(),
+            traces: Mutex::default(),
             acks: Semaphore::new(0),
             waiting: Semaphore::new(0),
             flushed: Semaphore::new(0),
@@ -67,6 +69,11 @@ impl TestLog {
     /// The same with their keys.
     pub(crate) fn take_keyed(&self) -> Vec<(Vec<u8>, View)> {
         std::mem::take(&mut self.0.records.lock().unwrap())
+    }
+
+    /// Each record's trace since the last look.
+    pub(crate) fn traces(&self) -> Vec<Option<String>> {
+        std::mem::take(&mut self.0.traces.lock().unwrap())
     }
 
     /// The only record since the last look.
@@ -103,6 +110,8 @@ impl LogWriter for TestLog {
             let mut records = self.0.records.lock().unwrap();
             for record in batch.iter() {
                 assert_eq!(record.topic, Topic::Views);
+                let trace = record.trace.map(ToString::to_string);
+                self.0.traces.lock().unwrap().push(trace);
                 records.push((record.key.to_vec(), decode_view(Some(record.payload)).unwrap()));
             }
         }

@@ -3,7 +3,7 @@
 use super::Settings;
 use crate::rules;
 use bytes::Bytes;
-use onlooker_event::{DeadReason, Digest128, Reason, client_id_key, dedup_key};
+use onlooker_event::{DeadReason, Digest128, Reason, TraceParent, client_id_key, dedup_key};
 use onlooker_ports::RecordRef;
 use onlooker_proto::{Dead, DecodeError, ViewRef, decode_view, encode_dead, encode_view, put_verdict_head};
 use std::ops::Range;
@@ -29,6 +29,8 @@ pub(super) struct Chunk {
     /// What to look up.
     pub(super) keys: Arc<Vec<Digest128>>,
     pub(super) items: Vec<Item>,
+    /// Of the items that belong to a trace: their places, in order, and which it is.
+    traces: Vec<(usize, TraceParent)>,
     /// Keys and encoded beginnings of outputs, in the order of the items.
     arena: Vec<u8>,
     pub(super) last_append_ms: i64,
@@ -94,6 +96,7 @@ impl<'a> ChunkBuilder<'a> {
             emits: false,
             keys: Arc::default(),
             items: Vec::new(),
+            traces: Vec::new(),
             arena: Vec::new(),
             last_append_ms: 0,
         };
@@ -119,6 +122,9 @@ impl<'a> ChunkBuilder<'a> {
             return false;
         }
         let item = self.read(record);
+        if let Some(trace) = record.trace {
+            self.chunk.traces.push((self.chunk.items.len(), *trace));
+        }
         self.chunk.items.push(item);
         self.chunk.to = record.offset + 1;
         self.chunk.last_append_ms = record.append_ms;
@@ -179,6 +185,9 @@ impl<'a> ChunkBuilder<'a> {
     }
 
     fn dead(&mut self, record: &RecordRef<'_>, reason: DeadReason, mut detail: String) -> Item {
+        let trace_id = record.trace.map(|trace| tracing::field::display(trace.trace_id()));
+        let (partition, offset) = (self.partition, record.offset);
+        tracing::debug!(partition, offset, reason = reason.as_str(), trace_id, "record is set aside");
         let cut = |bytes: Option<&[u8]>, limit: usize| {
             let bytes = bytes.unwrap_or_default();
             Bytes::copy_from_slice(&bytes[..bytes.len().min(limit)])
@@ -210,6 +219,15 @@ impl<'a> ChunkBuilder<'a> {
 }
 
 impl Chunk {
+    /// All items with the trace that each belongs to.
+    pub(super) fn traced_items(&self) -> impl Iterator<Item = (&Item, Option<&TraceParent>)> {
+        let mut traces = self.traces.iter().peekable();
+        self.items.iter().enumerate().map(move |(place, item)| {
+            let trace = traces.next_if(|(at, _)| *at == place);
+            (item, trace.map(|(_, trace)| trace))
+        })
+    }
+
     pub(super) fn bytes(&self, span: Span) -> &[u8] {
         &self.arena[span.start as usize..span.end as usize]
     }

@@ -28,7 +28,7 @@ pub(super) fn decide(
         outputs.batch.reserve(chunk.items.len(), chunk.output_bytes());
     }
     let mut deciding = Deciding::new(chunk.slice, chunk.keys.len());
-    for item in &chunk.items {
+    for (item, trace) in chunk.traced_items() {
         let verdict = match item {
             Item::Open(open) => judge(chunk, open, found, overlay, &mut deciding, outputs),
             Item::Settled { reason, .. } => Verdict::Ignored(*reason),
@@ -38,6 +38,7 @@ pub(super) fn decide(
         if chunk.emits {
             outputs.tally.add(verdict);
             write(config, chunk, item, verdict, &mut outputs.batch);
+            outputs.batch.trace_last(trace);
         }
     }
     if chunk.emits {

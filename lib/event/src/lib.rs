@@ -4,6 +4,7 @@ mod id;
 mod key;
 mod mode;
 mod partition;
+mod trace;
 mod verdict;
 mod view;
 
@@ -16,5 +17,6 @@ pub use key::{
 };
 pub use mode::{ItemMode, canonical_path};
 pub use partition::{murmur2, partition_of};
+pub use trace::{TraceId, TraceIdError, TraceParent};
 pub use verdict::{DeadReason, Reason, Verdict};
 pub use view::{Facts, View};

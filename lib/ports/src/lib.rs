@@ -9,6 +9,7 @@ mod log;
 mod observe;
 mod repair;
 mod secret;
+mod traces;
 
 pub use archive::{Archive, ArchiveCell, Archived};
 pub use counts::{

@@ -1,7 +1,9 @@
 //! The partitioned log: appending, reading as a member of a group, transactions, history.
 
 use crate::PortError;
+use crate::traces::Traces;
 use bytes::Bytes;
+use onlooker_event::TraceParent;
 use std::future::Future;
 use std::ops::Range;
 use std::time::Duration;
@@ -31,6 +33,8 @@ pub struct RecordRef<'a> {
     pub key: Option<&'a [u8]>,
     /// The value, if there is one.
     pub payload: Option<&'a [u8]>,
+    /// The trace that its view belongs to, if its record says so (the header `traceparent`).
+    pub trace: Option<&'a TraceParent>,
 }
 
 /// Where a record stands in the arena: the value follows the key.
@@ -54,6 +58,7 @@ pub struct Batch {
     arena: Bytes,
     bytes: usize,
     entries: Vec<Entry>,
+    traces: Traces,
 }
 
 /// Fills a `Batch` by copying.
@@ -62,17 +67,24 @@ pub struct BatchBuilder {
     partition: i32,
     arena: Vec<u8>,
     entries: Vec<Entry>,
+    traces: Traces,
 }
 
 impl BatchBuilder {
     /// An empty batch of this partition.
     pub fn new(partition: i32) -> Self {
-        Self { partition, arena: Vec::new(), entries: Vec::new() }
+        Self { partition, arena: Vec::new(), entries: Vec::new(), traces: Traces::default() }
     }
 
     /// An empty batch with room for so many records, and for so many bytes of their keys and values.
     pub fn with_capacity(partition: i32, records: usize, bytes: usize) -> Self {
-        Self { partition, arena: Vec::with_capacity(bytes), entries: Vec::with_capacity(records) }
+        let (arena, entries) = (Vec::with_capacity(bytes), Vec::with_capacity(records));
+        Self { partition, arena, entries, traces: Traces::default() }
+    }
+
+    /// Says which trace the record belongs to that was appended last.
+    pub fn trace_last(&mut self, trace: Option<&TraceParent>) {
+        self.traces.set_last(self.entries.len(), trace);
     }
 
     /// Appends a record; offsets must rise.
@@ -110,7 +122,8 @@ impl BatchBuilder {
     /// The batch.
     pub fn build(self) -> Batch {
         let bytes = self.arena.len();
-        Batch { partition: self.partition, arena: self.arena.into(), bytes, entries: self.entries }
+        let (arena, entries, traces) = (self.arena.into(), self.entries, self.traces);
+        Batch { partition: self.partition, arena, bytes, entries, traces }
     }
 }
 
@@ -122,7 +135,13 @@ pub struct SharedBatchBuilder(Batch);
 impl SharedBatchBuilder {
     /// An empty batch over `arena`, with room for so many records.
     pub fn new(partition: i32, arena: Bytes, records: usize) -> Self {
-        Self(Batch { partition, arena, bytes: 0, entries: Vec::with_capacity(records) })
+        let (entries, traces) = (Vec::with_capacity(records), Traces::default());
+        Self(Batch { partition, arena, bytes: 0, entries, traces })
+    }
+
+    /// Says which trace the record belongs to that was appended last.
+    pub fn trace_last(&mut self, trace: Option<&TraceParent>) {
+        self.0.traces.set_last(self.0.entries.len(), trace);
     }
 
     /// Appends the record whose key begins at `start`; offsets must rise. False, and nothing is appended, if it does
@@ -189,15 +208,15 @@ impl Batch {
 
     /// The records in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = RecordRef<'_>> + Clone {
-        self.entries.iter().map(|entry| self.record(entry))
+        self.entries.iter().enumerate().map(|(index, entry)| self.record(index, entry))
     }
 
     /// The record at this place in the batch, from 0.
     pub fn get(&self, index: usize) -> Option<RecordRef<'_>> {
-        self.entries.get(index).map(|entry| self.record(entry))
+        self.entries.get(index).map(|entry| self.record(index, entry))
     }
 
-    fn record(&self, entry: &Entry) -> RecordRef<'_> {
+    fn record(&self, index: usize, entry: &Entry) -> RecordRef<'_> {
         let middle = entry.start + if entry.key_len == ABSENT { 0 } else { entry.key_len as usize };
         RecordRef {
             offset: entry.offset,
@@ -205,6 +224,7 @@ impl Batch {
             key: (entry.key_len != ABSENT).then(|| &self.arena[entry.start..middle]),
             payload: (entry.payload_len != ABSENT)
                 .then(|| &self.arena[middle..middle + entry.payload_len as usize]),
+            trace: self.traces.get(index),
         }
     }
 }
@@ -214,6 +234,7 @@ impl Batch {
 pub struct OutgoingBatch {
     arena: Vec<u8>,
     entries: Vec<(Topic, Range<usize>, Range<usize>)>,
+    traces: Traces,
 }
 
 /// One record to be appended.
@@ -225,12 +246,15 @@ pub struct OutgoingRef<'a> {
     pub key: &'a [u8],
     /// The value.
     pub payload: &'a [u8],
+    /// The trace that the view belongs to: the record's header `traceparent`.
+    pub trace: Option<&'a TraceParent>,
 }
 
 impl OutgoingBatch {
     /// An empty batch with room for so many records, and for so many bytes of their keys and values.
     pub fn with_capacity(records: usize, bytes: usize) -> Self {
-        Self { arena: Vec::with_capacity(bytes), entries: Vec::with_capacity(records) }
+        let (arena, entries) = (Vec::with_capacity(bytes), Vec::with_capacity(records));
+        Self { arena, entries, traces: Traces::default() }
     }
 
     /// Makes room for so many more records with so many bytes of keys and values.
@@ -253,6 +277,11 @@ impl OutgoingBatch {
         self.push_with(topic, key, |out| out.extend_from_slice(payload));
     }
 
+    /// Says which trace the record belongs to that was appended last.
+    pub fn trace_last(&mut self, trace: Option<&TraceParent>) {
+        self.traces.set_last(self.entries.len(), trace);
+    }
+
     /// Number of records.
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -272,11 +301,13 @@ impl OutgoingBatch {
     pub fn clear(&mut self) {
         self.arena.clear();
         self.entries.clear();
+        self.traces.clear();
     }
 
     /// Appends all records of `other`.
     pub fn extend_from(&mut self, other: &OutgoingBatch) {
         let base = self.arena.len();
+        self.traces.extend_from(self.entries.len(), &other.traces);
         let moved = |range: &Range<usize>| range.start + base..range.end + base;
         self.arena.extend_from_slice(&other.arena);
         let entries = other.entries.iter().map(|(topic, key, payload)| (*topic, moved(key), moved(payload)));
@@ -285,10 +316,11 @@ impl OutgoingBatch {
 
     /// The records in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = OutgoingRef<'_>> + Clone {
-        self.entries.iter().map(|(topic, key, payload)| OutgoingRef {
+        self.entries.iter().enumerate().map(|(index, (topic, key, payload))| OutgoingRef {
             topic: *topic,
             key: &self.arena[key.clone()],
             payload: &self.arena[payload.clone()],
+            trace: self.traces.get(index),
         })
     }
 }

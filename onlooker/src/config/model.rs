@@ -5,7 +5,7 @@ use super::read::{Fault, Faults, section};
 use crate::ops::LedgerConfig;
 use crate::run::DEFAULT_SITE;
 use crate::wiring::embedded::EmbeddedConfig;
-use onlooker_collector::{CollectorConfig, IdentityConfig, ItemMode, SiteConfig};
+use onlooker_collector::{AcceptTraces, CollectorConfig, IdentityConfig, ItemMode, SiteConfig};
 use onlooker_counter::CounterConfig;
 use onlooker_counts_api::{CountsApiConfig, SiteConfig as ReadSite};
 use onlooker_event::SiteId;
@@ -115,6 +115,7 @@ pub(crate) struct CollectorSection {
     pub(crate) lame_duck_ms: u64,
     pub(crate) drain_ms: u64,
     pub(crate) trusted_proxies: Vec<ipnet::IpNet>,
+    pub(crate) accept_traces: AcceptTraces,
 }
 
 impl Default for CollectorSection {
@@ -132,6 +133,7 @@ impl Default for CollectorSection {
             lame_duck_ms: ms(rooms.lame_duck),
             drain_ms: ms(rooms.drain),
             trusted_proxies: Vec::new(),
+            accept_traces: rooms.accept_traces,
         }
     }
 }
@@ -397,6 +399,7 @@ impl Config {
             lame_duck: Duration::from_millis(section.lame_duck_ms),
             drain: Duration::from_millis(section.drain_ms),
             trusted_proxies: section.trusted_proxies.clone(),
+            accept_traces: section.accept_traces,
             identity: self.identity.clone(),
             sites: sites.collect(),
         }

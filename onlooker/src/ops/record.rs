@@ -2,7 +2,7 @@
 
 use super::look::time;
 use crate::import::hex;
-use onlooker_event::{Facts, View};
+use onlooker_event::{Facts, TraceParent, View};
 use onlooker_ports::{RecordRef, Topic};
 use onlooker_proto::{
     CARRIED_OVER, Dead, DeadEntry, DeadMark, DecodeError, decode_counted, decode_dead_entry, decode_ignored,
@@ -101,6 +101,9 @@ pub(super) struct Record {
     pub(super) rule_version: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) slice: Option<i64>,
+    /// The trace that the view's request was part of, hexadecimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) trace_id: Option<String>,
     /// Why it cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) problem: Option<String>,
@@ -109,6 +112,11 @@ pub(super) struct Record {
 /// A view's id as people write it.
 pub(super) fn uuid(id: [u8; 16]) -> String {
     uuid::Uuid::from_bytes(id).hyphenated().to_string()
+}
+
+/// A trace's id as people write it.
+pub(super) fn trace_id(trace: &TraceParent) -> String {
+    trace.trace_id().to_string()
 }
 
 fn facts(facts: Facts) -> Vec<String> {
@@ -129,6 +137,7 @@ impl Record {
             partition,
             offset: record.offset,
             append_ms: record.append_ms,
+            trace_id: record.trace.map(trace_id),
             ..Self::default()
         };
         let outcome = match name {
@@ -246,6 +255,7 @@ impl Record {
         put("viewer", self.viewer.clone());
         put("view", self.view_id.clone());
         put("id", self.client_id.clone());
+        put("trace", self.trace_id.clone());
         put("event", self.event_ms.map(time));
         let source = self.source_partition.map(|partition| match (self.source_offset, &self.source_topic) {
             (None, _) => "another log".to_owned(),
@@ -291,7 +301,8 @@ mod tests {
     }
 
     fn read(name: TopicName, payload: &[u8], headers: bool) -> Record {
-        let record = RecordRef { offset: 7, append_ms: 3_000, key: None, payload: Some(payload) };
+        let record =
+            RecordRef { offset: 7, append_ms: 3_000, key: None, payload: Some(payload), trace: None };
         Record::read(name, 2, &record, headers)
     }
 

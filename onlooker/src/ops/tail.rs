@@ -6,7 +6,7 @@ use super::record::{Record, TopicName};
 use super::{Out, Sight, exit};
 use crate::cli::say;
 use anyhow::{Context, Result, bail};
-use onlooker_event::{DeadReason, Reason};
+use onlooker_event::{DeadReason, Reason, TraceId};
 use onlooker_ports::{Batch, LogObserver, RecordRef};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -34,6 +34,9 @@ pub(crate) struct TailArgs {
     /// Only of the viewer with this pseudonym: the hash, 32 hexadecimal digits
     #[arg(long)]
     viewer: Option<String>,
+    /// Only of this trace: its id, 32 hexadecimal digits
+    #[arg(long, value_name = "ID")]
+    trace: Option<TraceId>,
     /// Only with this reason, e.g. recent_view, unknown_site
     #[arg(long)]
     reason: Option<String>,
@@ -71,6 +74,8 @@ struct Only {
     site: Option<String>,
     viewer: Option<String>,
     reason: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    trace_id: Option<String>,
 }
 
 impl Only {
@@ -80,6 +85,7 @@ impl Only {
             && is(&self.site, &record.site)
             && is(&self.viewer, &record.viewer)
             && is(&self.reason, &record.reason)
+            && is(&self.trace_id, &record.trace_id)
     }
 }
 
@@ -276,9 +282,10 @@ pub(crate) async fn run(args: TailArgs, told: Told) -> Result<ExitCode> {
     topics.sort_unstable();
     topics.dedup();
     let since = args.since.map(|since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX));
+    let trace_id = args.trace.map(|trace| trace.to_string());
     let ask = Ask {
         topics,
-        only: Only { item: args.item, site: args.site, viewer, reason: args.reason },
+        only: Only { item: args.item, site: args.site, viewer, reason: args.reason, trace_id },
         since_ms: since.map(|since| now_ms().saturating_sub(since)),
         last: args.last,
         follow: args.follow,

@@ -1,7 +1,9 @@
 //! Records into the bytes of an entry: once by whoever appends, and copied in long runs if several share an entry.
 
 use super::config::Kind;
-use super::format::{ENTRY_HEADER, EntryHeader, Place, SECTION, Section, put_position, record_bytes, seal};
+use super::format::{
+    ENTRY_HEADER, EntryHeader, Place, SECTION, Section, put_position, put_record, record_bytes, seal,
+};
 use onlooker_event::partition_of;
 use onlooker_ports::{OutgoingBatch, Topic};
 use std::cell::RefCell;
@@ -90,7 +92,7 @@ impl Encoded {
                 slots.push(slot);
                 let (count, bytes, _) = &mut tally[slot as usize];
                 *count += 1;
-                *bytes += record_bytes(record.key, record.payload);
+                *bytes += record_bytes(&record);
             }
             let used = tally.iter().filter(|(count, ..)| *count > 0).count();
             let mut blocks = Vec::with_capacity(used);
@@ -110,12 +112,8 @@ impl Encoded {
                     continue;
                 }
                 let cursor = &mut tally[*slot as usize].2;
-                let (key, payload) = (record.key, record.payload);
-                let place = &mut buffer[*cursor..*cursor + record_bytes(key, payload)];
-                place[..4].copy_from_slice(&(key.len() as u32).to_le_bytes());
-                place[4..8].copy_from_slice(&(payload.len() as u32).to_le_bytes());
-                place[8..8 + key.len()].copy_from_slice(key);
-                place[8 + key.len()..].copy_from_slice(payload);
+                let place = &mut buffer[*cursor..*cursor + record_bytes(&record)];
+                put_record(&record, place);
                 *cursor += place.len();
             }
             Self { buffer, blocks, positions, position_bytes: position_bytes.len() }

@@ -3,7 +3,7 @@
 use super::config::Kind;
 use super::error::OpenError;
 use super::files::{FileLayer, LogFile, read_exact, write_all};
-use super::format::{LOG_START, SegmentHeader};
+use super::format::{LOG_START, SegmentHeader, VERSION};
 use super::groups::Groups;
 use super::journal::Journal;
 use super::recover::Recovered;
@@ -30,6 +30,7 @@ pub(crate) fn first_segment<F: FileLayer>(
 ) -> std::io::Result<Recovered> {
     let ends = vec![0; kind.topics().len() * partitions as usize];
     let header = SegmentHeader {
+        version: VERSION,
         kind,
         partitions,
         folder,

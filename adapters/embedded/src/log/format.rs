@@ -22,13 +22,18 @@
 //!  offset i64, group, note
 //! ```
 //!
+//! A record that belongs to a trace has the highest bit of its key's length set, and behind its value 25 bytes: trace id,
+//! parent id, flags. That is version 2; a segment of version 1 has none, and nothing else is different. What goes on
+//! behind one of version 1 begins with a segment of its own, so that a segment's version is true of all of it.
+//!
 //! An entry names its own place, so that no other bytes can pass for it. `synced` tells a torn tail, which a loss of
 //! power leaves behind, from damage: whole entries that follow vouch for what was durable before them.
 
 use super::config::{Kind, topic_code, topic_of};
-use onlooker_ports::Topic;
+use onlooker_event::TraceParent;
+use onlooker_ports::{OutgoingRef, Topic};
 
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 pub(crate) const SEGMENT_MAGIC: &[u8; 8] = b"ONLKSEG\0";
 pub(crate) const ENTRY_MAGIC: &[u8; 4] = b"ONLE";
 pub(crate) const ENTRY_HEADER: usize = 64;
@@ -108,6 +113,8 @@ pub(crate) fn take_positions(mut bytes: &[u8], count: usize) -> Option<(Vec<Kept
 /// A segment's first bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
+    /// What its records may look like.
+    pub(crate) version: u16,
     pub(crate) kind: Kind,
     pub(crate) partitions: u32,
     pub(crate) folder: u64,
@@ -135,7 +142,7 @@ impl SegmentHeader {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(SEGMENT_HEADER + 8 * self.ends.len() + 64 * self.positions.len());
         out.extend_from_slice(SEGMENT_MAGIC);
-        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&self.version.to_le_bytes());
         out.extend_from_slice(&[self.kind.index() as u8, 0]);
         out.extend_from_slice(&self.partitions.to_le_bytes());
         out.extend_from_slice(&self.folder.to_le_bytes());
@@ -192,6 +199,7 @@ impl SegmentHeader {
         let rest = body.get(after..).ok_or(HeaderFault::Broken)?;
         let positions = take_positions(rest, u32_at(body, 56) as usize).ok_or(HeaderFault::Broken)?.0;
         Ok(Self {
+            version: u16_at(body, 8),
             kind,
             partitions,
             folder: u64_at(body, 16),
@@ -330,6 +338,9 @@ impl<'a> Entry<'a> {
     }
 }
 
+/// Set in a key's length: the record's trace follows its value.
+const TRACED: u32 = 1 << 31;
+
 /// A record's place in a buffer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RecordAt {
@@ -337,22 +348,51 @@ pub(crate) struct RecordAt {
     pub(crate) start: usize,
     pub(crate) key_len: u32,
     pub(crate) payload_len: u32,
+    traced: bool,
 }
 
 impl RecordAt {
-    pub(crate) fn end(self) -> usize {
+    /// Where its trace begins, or the next record if it has none.
+    pub(crate) fn payload_end(self) -> usize {
         self.start + self.key_len as usize + self.payload_len as usize
+    }
+
+    pub(crate) fn end(self) -> usize {
+        self.payload_end() + if self.traced { TraceParent::BYTES } else { 0 }
+    }
+
+    /// Its trace; `bytes` are those that it was read from.
+    pub(crate) fn trace(self, bytes: &[u8]) -> Option<TraceParent> {
+        if !self.traced {
+            return None;
+        }
+        TraceParent::from_bytes(bytes.get(self.payload_end()..self.end())?.try_into().ok()?)
     }
 
     /// The record at this place, if the buffer goes that far.
     pub(crate) fn read(bytes: &[u8], at: usize) -> Option<Self> {
         let lengths = bytes.get(at..at + 8)?;
-        let found = Self { start: at + 8, key_len: u32_at(lengths, 0), payload_len: u32_at(lengths, 4) };
+        let (key, payload_len) = (u32_at(lengths, 0), u32_at(lengths, 4));
+        let found = Self { start: at + 8, key_len: key & !TRACED, payload_len, traced: key & TRACED != 0 };
         (found.end() <= bytes.len()).then_some(found)
     }
 }
 
 /// Bytes that a record takes.
-pub(crate) fn record_bytes(key: &[u8], payload: &[u8]) -> usize {
-    8 + key.len() + payload.len()
+pub(crate) fn record_bytes(record: &OutgoingRef<'_>) -> usize {
+    8 + record.key.len() + record.payload.len() + record.trace.map_or(0, |_| TraceParent::BYTES)
+}
+
+/// Writes a record into its place, which has just its bytes.
+pub(crate) fn put_record(record: &OutgoingRef<'_>, place: &mut [u8]) {
+    let (key, payload) = (record.key, record.payload);
+    let (payload_at, trace_at) = (8 + key.len(), 8 + key.len() + payload.len());
+    let traced = record.trace.map_or(0, |_| TRACED);
+    place[..4].copy_from_slice(&(key.len() as u32 | traced).to_le_bytes());
+    place[4..8].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+    place[8..payload_at].copy_from_slice(key);
+    place[payload_at..trace_at].copy_from_slice(payload);
+    if let Some(trace) = record.trace {
+        place[trace_at..].copy_from_slice(&trace.to_bytes());
+    }
 }

@@ -90,6 +90,7 @@ pub(crate) fn recover<F: FileLayer>(
             Mark { position: *header_length, before_ms: header.last_ms, ends: header.ends.as_slice().into() };
         let next = headers.get(index + 1).map(|(_, next, _)| next);
         let mut segment = Segment {
+            version: header.version,
             number: header.number,
             path: path.clone(),
             made_ms: header.made_ms,

@@ -25,6 +25,8 @@ pub(crate) struct Mark {
 /// A segment that readers may read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Segment {
+    /// What its records may look like.
+    pub(crate) version: u16,
     pub(crate) number: u64,
     pub(crate) path: PathBuf,
     pub(crate) made_ms: i64,

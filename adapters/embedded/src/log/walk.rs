@@ -65,14 +65,13 @@ pub(crate) fn shared<'a>(
             break;
         }
         next = run.walk(next, hint, |offset, append_ms, record| {
-            batch.len() < limit
-                && batch.push(
-                    offset,
-                    append_ms,
-                    start + record.start,
-                    key_len(record),
-                    Some(record.payload_len),
-                )
+            let (at, payload_len) = (start + record.start, Some(record.payload_len));
+            let taken =
+                batch.len() < limit && batch.push(offset, append_ms, at, key_len(record), payload_len);
+            if taken && let Some(trace) = record.trace(run.bytes) {
+                batch.trace_last(Some(&trace));
+            }
+            taken
         });
     }
     batch.build()
@@ -102,7 +101,10 @@ pub(crate) fn gathered<'a>(
             }
             let middle = record.start + record.key_len as usize;
             let key = (record.key_len > 0).then(|| &run.bytes[record.start..middle]);
-            batch.push(offset, append_ms, key, Some(&run.bytes[middle..record.end()]));
+            batch.push(offset, append_ms, key, Some(&run.bytes[middle..record.payload_end()]));
+            if let Some(trace) = record.trace(run.bytes) {
+                batch.trace_last(Some(&trace));
+            }
             true
         });
     }

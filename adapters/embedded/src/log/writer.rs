@@ -4,7 +4,7 @@ use super::config::{Durability, Kind};
 use super::encode::{Block, Built, Encoded};
 use super::error::{OpenError, from_io, full};
 use super::files::{FileLayer, LogFile, read_exact, write_all};
-use super::format::{Entry, Kept, Place, SegmentHeader};
+use super::format::{Entry, Kept, Place, SegmentHeader, VERSION};
 use super::journal::Journal;
 use super::queue::{Refusal, Request, Work};
 use super::segment::{Mark, Segment, segment_path};
@@ -46,6 +46,8 @@ enum Tail {
 pub(crate) struct Writer<F: FileLayer> {
     pub(crate) journal: Arc<Journal<F>>,
     file: F::File,
+    /// The file's; an older one takes no more.
+    version: u16,
     number: u64,
     made_ms: i64,
     header_length: u64,
@@ -84,6 +86,7 @@ impl<F: FileLayer> Writer<F> {
         let file = journal.files.open(&path, false).map_err(OpenError::io(&path))?;
         Ok(Self {
             file,
+            version: segment.version,
             number: segment.number,
             made_ms: segment.made_ms,
             header_length: segment.header_length(),
@@ -285,11 +288,13 @@ impl<F: FileLayer> Writer<F> {
         Ok(())
     }
 
-    /// True if this file should end: at its size, and at an age, since removed are whole files.
+    /// True if this file should end: at its size, and at an age, since removed are whole files; and one that an older
+    /// program began, which that program would go on reading.
     fn is_due(&self) -> bool {
         let age_ms = self.journal.files.now_ms() - self.made_ms;
         let full = self.position >= self.journal.config.segment_bytes;
-        self.position > self.header_length && (full || age_ms > self.retention_ms() / 8)
+        let older = self.version < VERSION;
+        older || self.position > self.header_length && (full || age_ms > self.retention_ms() / 8)
     }
 
     /// What is to be done although nobody asks for anything.
@@ -319,6 +324,7 @@ impl<F: FileLayer> Writer<F> {
         let made_ms = journal.files.now_ms().max(self.last_ms);
         let positions = if journal.kind == Kind::Verdicts { journal.groups.snapshot() } else { Vec::new() };
         let header = SegmentHeader {
+            version: VERSION,
             kind: journal.kind,
             partitions: journal.partitions,
             folder: journal.folder,
@@ -357,7 +363,7 @@ impl<F: FileLayer> Writer<F> {
         }
         self.file = file;
         self.room = segment.length;
-        self.number = segment.number;
+        (self.version, self.number) = (segment.version, segment.number);
         self.made_ms = made_ms;
         self.header_length = segment.header_length();
         (self.position, self.synced, self.tail) = (segment.length, segment.length, Tail::Sound);
@@ -444,6 +450,6 @@ pub(crate) fn begin<F: FileLayer>(
     files.sync_dir(dir)?;
     let length = bytes.len() as u64;
     let first = Mark { position: length, before_ms: header.last_ms, ends: header.ends.as_slice().into() };
-    let (number, made_ms, last_ms) = (header.number, header.made_ms, header.last_ms);
-    Ok((file, Segment { number, path, made_ms, length, last_ms, marks: vec![first] }))
+    let SegmentHeader { version, number, made_ms, last_ms, .. } = *header;
+    Ok((file, Segment { version, number, path, made_ms, length, last_ms, marks: vec![first] }))
 }

@@ -1,7 +1,8 @@
 //! Taking fetched messages, many at a time.
 
-use super::{NativeTopic, error_of, last_error, millis};
+use super::{NativeTopic, TRACE_HEADER, error_of, last_error, millis};
 use crate::error::from_code;
+use onlooker_event::TraceParent;
 use onlooker_ports::PortError;
 use rdkafka::ClientContext;
 use rdkafka::client::Client;
@@ -142,6 +143,23 @@ impl<'a> Message<'a> {
     /// The value; for an error its text.
     pub(crate) fn payload(self) -> Option<&'a [u8]> {
         bytes(self.0.payload, self.0.len)
+    }
+
+    /// The trace that its header `traceparent` names; none if there is none, or one that says nothing.
+    pub(crate) fn trace(self) -> Option<TraceParent> {
+        let ok = RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR;
+        let (mut headers, mut value, mut size) = (ptr::null_mut(), ptr::null(), 0);
+        // SAFETY: the message lives, and is a record that was fetched. It keeps the headers, which this thread alone reads.
+        if unsafe { sys::rd_kafka_message_headers(self.0, &mut headers) } != ok {
+            return None;
+        }
+        // SAFETY: the headers live as long as the message, and the name ends with NUL.
+        if unsafe { sys::rd_kafka_header_get_last(headers, TRACE_HEADER.as_ptr(), &mut value, &mut size) }
+            != ok
+        {
+            return None;
+        }
+        TraceParent::parse(bytes(value, size)?)
     }
 }
 

@@ -15,8 +15,12 @@ pub(crate) use transaction::{NativeError, commit_transaction, generation, send_o
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka_sys as sys;
 use rdkafka_sys::types::{RDKafkaMessage, RDKafkaRespErr};
+use std::ffi::CStr;
 use std::ptr;
 use std::time::Duration;
+
+/// The header that carries a record's trace, as other tools know it (W3C Trace Context).
+const TRACE_HEADER: &CStr = c"traceparent";
 
 /// A message's error. The field is read as a number: a newer broker may send one that the enum does not know, and
 /// an enum with such a value must never exist.

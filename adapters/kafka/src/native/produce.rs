@@ -1,13 +1,14 @@
 //! Handing over records.
 
-use super::{error_of, last_error};
+use super::{TRACE_HEADER, code_of, error_of, last_error};
 use crate::error::{failed, from_code};
+use onlooker_event::TraceParent;
 use onlooker_ports::{OutgoingRef, PortError};
 use rdkafka::ClientContext;
 use rdkafka::client::Client;
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka_sys as sys;
-use rdkafka_sys::types::{RDKafkaMessage, RDKafkaRespErr, RDKafkaTopic};
+use rdkafka_sys::types::{RDKafka, RDKafkaMessage, RDKafkaRespErr, RDKafkaTopic};
 use std::ffi::{CString, c_void};
 use std::ptr;
 
@@ -16,7 +17,10 @@ const ANY_PARTITION: i32 = -1;
 
 /// A topic of one client. It must be dropped before the client: keep it in a field above the client's.
 #[derive(Debug)]
-pub(crate) struct NativeTopic(*mut RDKafkaTopic);
+pub(crate) struct NativeTopic {
+    topic: *mut RDKafkaTopic,
+    client: *mut RDKafka,
+}
 
 // SAFETY: the library allows every function on a topic from any thread at any time.
 unsafe impl Send for NativeTopic {}
@@ -30,18 +34,18 @@ impl NativeTopic {
         if topic.is_null() {
             return Err(from_code(last_error(), format_args!("topic {name}")));
         }
-        Ok(Self(topic))
+        Ok(Self { topic, client: client.native_ptr() })
     }
 
     pub(crate) fn ptr(&self) -> *mut RDKafkaTopic {
-        self.0
+        self.topic
     }
 }
 
 impl Drop for NativeTopic {
     fn drop(&mut self) {
         // SAFETY: made by `new` and destroyed once.
-        unsafe { sys::rd_kafka_topic_destroy(self.0) }
+        unsafe { sys::rd_kafka_topic_destroy(self.topic) }
     }
 }
 
@@ -49,25 +53,56 @@ impl Drop for NativeTopic {
 /// `tag` makes what the record's delivery report will carry, `untag` gets it back if there will be no report.
 ///
 /// Returns the records that were not taken, as indices, and why the last of them was not.
-pub(crate) fn produce<'a>(
+pub(crate) fn produce(
     topic: &NativeTopic,
-    records: impl ExactSizeIterator<Item = OutgoingRef<'a>>,
+    records: &[OutgoingRef<'_>],
     mut tag: impl FnMut() -> *mut c_void,
     mut untag: impl FnMut(*mut c_void),
 ) -> Option<(Vec<usize>, RDKafkaErrorCode)> {
+    let mut first = 0;
+    // The call for many records knows no headers. Nearly always all of them have none, and there is one run.
+    for run in records.chunk_by(|a, b| a.trace.is_none() && b.trace.is_none()) {
+        let refused = match run {
+            [OutgoingRef { trace: Some(trace), .. }] => {
+                let tag = tag();
+                let outcome = produce_traced(topic, &run[0], trace, tag);
+                outcome.err().map(|code| {
+                    untag(tag);
+                    (vec![0], code)
+                })
+            }
+            _ => produce_plain(topic, run, &mut tag, &mut untag),
+        };
+        if let Some((left, code)) = refused {
+            // What comes behind must not overtake.
+            let behind = first + run.len()..records.len();
+            return Some((left.into_iter().map(|index| first + index).chain(behind).collect(), code));
+        }
+        first += run.len();
+    }
+    None
+}
+
+/// A null key goes to any partition, an empty one always to the same.
+fn key_ptr(record: &OutgoingRef<'_>) -> *mut c_void {
+    if record.key.is_empty() { ptr::null_mut() } else { record.key.as_ptr().cast::<c_void>().cast_mut() }
+}
+
+fn produce_plain(
+    topic: &NativeTopic,
+    records: &[OutgoingRef<'_>],
+    tag: &mut impl FnMut() -> *mut c_void,
+    untag: &mut impl FnMut(*mut c_void),
+) -> Option<(Vec<usize>, RDKafkaErrorCode)> {
     let mut messages: Vec<RDKafkaMessage> = records
+        .iter()
         .map(|record| RDKafkaMessage {
             err: RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR,
             rkt: ptr::null_mut(),
             partition: ANY_PARTITION,
             payload: record.payload.as_ptr().cast::<c_void>().cast_mut(),
             len: record.payload.len(),
-            // A null key goes to any partition, an empty one always to the same.
-            key: if record.key.is_empty() {
-                ptr::null_mut()
-            } else {
-                record.key.as_ptr().cast::<c_void>().cast_mut()
-            },
+            key: key_ptr(record),
             key_len: record.key.len(),
             offset: 0,
             _private: tag(),
@@ -98,4 +133,48 @@ pub(crate) fn produce<'a>(
         }
     }
     Some((left, reason))
+}
+
+/// One record with its header `traceparent`.
+fn produce_traced(
+    topic: &NativeTopic,
+    record: &OutgoingRef<'_>,
+    trace: &TraceParent,
+    tag: *mut c_void,
+) -> Result<(), RDKafkaErrorCode> {
+    use rd_kafka_vtype_t::*;
+    use rd_kafka_vu_s__bindgen_ty_1 as Part;
+    use sys::bindings::*;
+    let text = trace.text();
+    let mem = |ptr: *mut c_void, size| Part { mem: rd_kafka_vu_s__bindgen_ty_1__bindgen_ty_1 { ptr, size } };
+    let header = rd_kafka_vu_s__bindgen_ty_1__bindgen_ty_2 {
+        name: TRACE_HEADER.as_ptr(),
+        val: text.as_ptr().cast::<c_void>(),
+        size: text.len().cast_signed(),
+    };
+    let parts = [
+        (RD_KAFKA_VTYPE_RKT, Part { rkt: topic.ptr() }),
+        (RD_KAFKA_VTYPE_MSGFLAGS, Part { i: sys::RD_KAFKA_MSG_F_COPY }),
+        (RD_KAFKA_VTYPE_KEY, mem(key_ptr(record), record.key.len())),
+        (
+            RD_KAFKA_VTYPE_VALUE,
+            mem(record.payload.as_ptr().cast::<c_void>().cast_mut(), record.payload.len()),
+        ),
+        (RD_KAFKA_VTYPE_HEADER, Part { header }),
+        (RD_KAFKA_VTYPE_OPAQUE, Part { ptr: tag }),
+    ];
+    let parts = parts.map(|(vtype, u)| rd_kafka_vu_t { vtype, u });
+    // SAFETY: client and topic live, and the library copies what the parts point to during the call (F_COPY; a header
+    // always).
+    let error = unsafe { rd_kafka_produceva(topic.client, parts.as_ptr(), parts.len()) };
+    if error.is_null() {
+        return Ok(());
+    }
+    // SAFETY: the error is ours, and destroyed once. Its code is read as a number: `code_of` knows which there are.
+    let raw = unsafe {
+        let code = rd_kafka_error_code(error) as i32;
+        rd_kafka_error_destroy(error);
+        code
+    };
+    Err(code_of(raw))
 }

@@ -1,6 +1,6 @@
 //! What was fetched and not yet handed out, in order and bounded. No I/O: the threads around it lock and feed it.
 
-use onlooker_ports::{BatchBuilder, GroupEvent};
+use onlooker_ports::{BatchBuilder, GroupEvent, RecordRef};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// A queue of events in which a partition's state can be voided.
@@ -90,14 +90,8 @@ impl<M> Buffer<M> {
     }
 
     /// A fetched record. Dropped if the partition is not started, or the record stands before the position.
-    pub(crate) fn record(
-        &mut self,
-        partition: i32,
-        offset: i64,
-        append_ms: i64,
-        key: Option<&[u8]>,
-        payload: Option<&[u8]>,
-    ) {
+    pub(crate) fn record(&mut self, partition: i32, record: &RecordRef<'_>) {
+        let RecordRef { offset, append_ms, key, payload, trace } = *record;
         match self.owned.get_mut(&partition) {
             Some(Some(next)) if offset >= *next => *next = offset + 1,
             _ => return,
@@ -109,11 +103,15 @@ impl<M> Buffer<M> {
             }
             _ => None,
         };
+        let push = |batch: &mut BatchBuilder| {
+            batch.push(offset, append_ms, key, payload);
+            batch.trace_last(trace);
+        };
         match growing {
-            Some(batch) => batch.push(offset, append_ms, key, payload),
+            Some(batch) => push(batch),
             None => {
                 let mut batch = BatchBuilder::new(partition);
-                batch.push(offset, append_ms, key, payload);
+                push(&mut batch);
                 self.push(partition, Slot::Records(batch));
             }
         }
@@ -222,9 +220,13 @@ mod tests {
         buffer
     }
 
+    fn record<'a>(offset: i64, key: Option<&'a [u8]>, payload: &'a [u8]) -> RecordRef<'a> {
+        RecordRef { offset, append_ms: 1, key, payload: Some(payload), trace: None }
+    }
+
     fn feed(buffer: &mut Buffer<()>, partition: i32, offsets: impl IntoIterator<Item = i64>) {
         for offset in offsets {
-            buffer.record(partition, offset, 1, Some(b"k"), Some(b"value"));
+            buffer.record(partition, &record(offset, Some(b"k"), b"value"));
         }
     }
 
@@ -318,7 +320,7 @@ mod tests {
         assert!(buffer.start(0, 0));
         let mut offset = 0;
         while !buffer.is_full() {
-            buffer.record(0, offset, 1, None, Some(&[0; 100]));
+            buffer.record(0, &record(offset, None, &[0; 100]));
             offset += 1;
         }
         assert_eq!(offset, 7);

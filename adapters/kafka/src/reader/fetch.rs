@@ -5,7 +5,7 @@ use crate::error::{failed, from_code};
 use crate::fetcher::{Fetched, Fetcher};
 use crate::health::Health;
 use crate::metrics::ReaderMetrics;
-use onlooker_ports::Topic;
+use onlooker_ports::{RecordRef, Topic};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::MutexGuard;
@@ -132,8 +132,15 @@ impl FetchThread {
             }
             match fetched {
                 Fetched::Record(message) => {
-                    let (offset, time) = (message.offset(), message.timestamp_ms());
-                    state.buffer.record(partition, offset, time, message.key(), message.payload());
+                    let trace = message.trace();
+                    let record = RecordRef {
+                        offset: message.offset(),
+                        append_ms: message.timestamp_ms(),
+                        key: message.key(),
+                        payload: message.payload(),
+                        trace: trace.as_ref(),
+                    };
+                    state.buffer.record(partition, &record);
                     records += 1;
                 }
                 Fetched::End { offset } => state.buffer.caught_up(partition, offset),

@@ -139,7 +139,7 @@ impl TransactionalProducer {
 /// Hands records over, waiting while the library's queue is full.
 fn enqueue(topic: &NativeTopic, records: &[OutgoingRef<'_>], deadline: Instant) -> Result<(), StepError> {
     let mut left: Vec<OutgoingRef<'_>> = records.to_vec();
-    while let Some((indices, code)) = native::produce(topic, left.iter().copied(), ptr::null_mut, |_| ()) {
+    while let Some((indices, code)) = native::produce(topic, &left, ptr::null_mut, |_| ()) {
         if code != RDKafkaErrorCode::QueueFull || Instant::now() >= deadline {
             return Err(StepError::Abort(format!("record refused: {code}")));
         }

@@ -108,7 +108,7 @@ impl Client {
             let tag = || Arc::into_raw(Arc::clone(pending)).cast::<c_void>().cast_mut();
             // SAFETY: the pointer is one that `tag` made, and no delivery report will carry it.
             let untag = |tag: *mut c_void| drop(unsafe { Arc::from_raw(tag.cast_const().cast::<Pending>()) });
-            if let Some((_, code)) = native::produce(self.topic(index)?, records.into_iter(), tag, untag) {
+            if let Some((_, code)) = native::produce(self.topic(index)?, &records, tag, untag) {
                 pending.fail(code);
             }
         }

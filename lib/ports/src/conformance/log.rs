@@ -7,6 +7,7 @@ mod append;
 mod group;
 mod history;
 mod observe;
+mod traces;
 mod transact;
 
 pub use append::{
@@ -19,6 +20,7 @@ pub use group::{
 };
 pub use history::{history_is_read_from_a_time_to_the_ends, history_of_nothing_is_nothing};
 pub use observe::{any_range_of_any_topic_is_read, groups_are_seen_from_outside};
+pub use traces::traces_come_back;
 pub use transact::{
     a_former_owner_cannot_commit, outputs_and_positions_are_one, the_end_lies_behind_markers,
     transactions_follow_each_other,
@@ -98,7 +100,7 @@ pub async fn all<L: LogUnderTest>(fresh: impl AsyncFn(u32) -> L) {
         history_is_read_from_a_time_to_the_ends on 3,
         history_of_nothing_is_nothing on 2
     );
-    at_once!(any_range_of_any_topic_is_read on 3, groups_are_seen_from_outside on 2);
+    at_once!(any_range_of_any_topic_is_read on 3, groups_are_seen_from_outside on 2, traces_come_back on 2);
 }
 
 /// A record as text: offset, append time, key, value.

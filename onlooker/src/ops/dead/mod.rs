@@ -8,11 +8,12 @@ mod send;
 pub(crate) use args::{DeadArgs, run};
 
 use super::look::read;
-use super::record::{Record, TopicName};
+use super::record::{Record, TopicName, trace_id};
 use super::{Out, Sight};
 use crate::import::hex;
 use anyhow::{Result, bail};
 use marks::{Marks, State};
+use onlooker_event::TraceParent;
 use onlooker_ports::Topic;
 use onlooker_proto::{Dead, DeadEntry, decode_dead_entry};
 use serde::{Deserialize, Serialize};
@@ -79,6 +80,7 @@ struct Letter {
     place: (i32, i64),
     append_ms: i64,
     dead: Dead,
+    trace: Option<TraceParent>,
     bytes: usize,
 }
 
@@ -113,7 +115,8 @@ async fn letters<S: Sight>(
             let Ok(DeadEntry::Letter(dead)) = decode_dead_entry(record.payload) else { continue };
             let size = record.payload.map_or(0, <[u8]>::len);
             let place = (batch.partition, record.offset);
-            let letter = Letter { place, append_ms: record.append_ms, dead, bytes: size };
+            let trace = record.trace.copied();
+            let letter = Letter { place, append_ms: record.append_ms, dead, trace, bytes: size };
             if takes(&letter) {
                 bytes += letter.bytes;
                 letters.push(letter);
@@ -176,7 +179,8 @@ async fn list<S: Sight>(sight: &S, which: &Which, settled: bool, out: &Out) -> R
 impl Letter {
     fn line(&self, marks: &Marks, headers: bool) -> Line {
         let (partition, offset) = self.place;
-        let record = Record::of_letter(partition, offset, self.append_ms, self.dead.clone(), headers);
+        let mut record = Record::of_letter(partition, offset, self.append_ms, self.dead.clone(), headers);
+        record.trace_id = self.trace.as_ref().map(trace_id);
         Line { state: marks.state(self.place).as_str().to_owned(), record }
     }
 }

@@ -170,6 +170,7 @@ async fn send<S: Sight>(sight: &S, marks: &mut Marks, letters: &[(&Letter, DeadM
     let mut batch = OutgoingBatch::default();
     for (letter, _) in letters {
         batch.push(Topic::Views, &letter.dead.key, &letter.dead.payload);
+        batch.trace_last(letter.trace.as_ref());
     }
     let sent = sight.writer()?.append(batch).await;
     sent.with_context(|| {
@@ -206,7 +207,7 @@ mod tests {
             key: Bytes::from_static(key),
             payload: Bytes::from_static(payload),
         };
-        Letter { place: (0, source_offset), append_ms: 0, dead, bytes: payload.len() }
+        Letter { place: (0, source_offset), append_ms: 0, dead, trace: None, bytes: payload.len() }
     }
 
     #[tokio::test(flavor = "multi_thread")]

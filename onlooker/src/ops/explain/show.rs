@@ -73,7 +73,11 @@ fn of_view(out: &mut String, view: &Record) -> Result<()> {
     if !view.facts.is_empty() {
         write!(out, ", {}", view.facts.join(", "))?;
     }
-    Ok(writeln!(out)?)
+    writeln!(out)?;
+    if let Some(trace) = &view.trace_id {
+        writeln!(out, "  trace    {trace}")?;
+    }
+    Ok(())
 }
 
 fn gone(out: &mut String, line: &Line) -> Result<()> {

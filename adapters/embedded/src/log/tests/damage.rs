@@ -192,10 +192,10 @@ async fn what_is_newer_or_counted_otherwise_is_refused() {
     let path = views_segment(0);
     let whole = disk.read(&path).unwrap();
     let mut newer = whole.clone();
-    newer[8] = 2;
+    newer[8] = 3;
     disk.replace(&path, newer);
     let error = refusal(&disk, &small());
-    assert!(error.to_string().contains("has format version 2, and this program knows up to 1"), "{error}");
+    assert!(error.to_string().contains("has format version 3, and this program knows up to 2"), "{error}");
     disk.replace(&path, whole);
     let config = LogConfig { segment_bytes: 1, ..LogConfig::default() };
     let error = refusal(&disk, &config);

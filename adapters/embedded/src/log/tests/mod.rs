@@ -4,6 +4,7 @@ mod damage;
 mod faults;
 mod loss;
 mod retention;
+mod traces;
 
 use super::files::{Disk, Faults, FileLayer, Simulated};
 use super::{EmbeddedLog, EmbeddedReader, LogConfig, OpenError, OpenReport};
