@@ -26,27 +26,34 @@ export function launch() {
   return chromium.launch({ executablePath: EXECUTABLE, args: QUIET });
 }
 
-/**
- * A browser as people have it: pages go to the background, come back from the cache, and are prerendered, all of which
- * Playwright otherwise prevents.
- */
-export async function launchPlain() {
+/** A browser as people have it, at a page. Nothing is attached to it: a debugger would prevent prerendering. */
+export async function launchAt(url) {
   const profile = await mkdtemp(join(tmpdir(), "onlooker-browser-"));
   const flags = [...QUIET, "--headless=new", "--remote-debugging-port=0", `--user-data-dir=${profile}`];
-  const child = spawn(EXECUTABLE, [...flags, "about:blank"], { stdio: "ignore" });
+  const child = spawn(EXECUTABLE, [...flags, url], { stdio: "ignore" });
   const ended = new Promise((resolve) => child.once("close", resolve));
-  const port = await until("the browser listens", () =>
-    readFile(join(profile, "DevToolsActivePort"), "utf8").then((text) => text.split("\n")[0], () => undefined),
-  );
-  const browser = await chromium.connectOverCDP(`http://127.0.0.1:${port}`, { noDefaults: true });
+  const debuggers = () => readFile(join(profile, "DevToolsActivePort"), "utf8").catch(() => undefined);
+  const port = (await until("the browser listens", debuggers)).split("\n")[0];
+  return {
+    debugger: `http://127.0.0.1:${port}`,
+    async close() {
+      child.kill();
+      await ended;
+      await rm(profile, { recursive: true, force: true, maxRetries: 5 });
+    },
+  };
+}
+
+/** The same, driven: its pages go to the background and come back from the cache, which Playwright prevents otherwise. */
+export async function launchPlain() {
+  const running = await launchAt("about:blank");
+  const browser = await chromium.connectOverCDP(running.debugger, { noDefaults: true });
   return {
     browser,
     context: browser.contexts()[0],
     async close() {
-      const session = await browser.newBrowserCDPSession();
-      await session.send("Browser.close").catch(() => {});
-      await ended;
-      await rm(profile, { recursive: true, force: true, maxRetries: 5 });
+      await browser.close();
+      await running.close();
     },
   };
 }

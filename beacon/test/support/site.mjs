@@ -6,13 +6,17 @@ import { until } from "./until.mjs";
 const OURS = { "/v1/views": "/v1/views", "/v1/view.gif": "/v1/view.gif", "/v1/view.js": "/v1/view.js" };
 export const RENAMED = { "/s/abc": "/v1/views", "/s/def.png": "/v1/view.gif", "/s/ghi.js": "/v1/view.js" };
 
-export async function startSite(collector) {
+export async function startSite() {
+  /** Where the program is; said once it runs, for it is told of the site's origins. */
+  let collector;
   const pages = new Map();
   /** Every request that carried views to the program, in order of arrival. */
   const sent = [];
   /** What pages said of themselves, by path: `say("loaded")`. */
   const said = new Set();
-  /** Answers that are given instead of the program's, the next one first. */
+  /** What pages may go on with, by what they ask for: `when("go", …)`. */
+  const allowed = new Set();
+  /** What happens to the next requests instead: `{ status, headers }`, or `{ lost: true }`, an answer that is lost. */
   const instead = [];
 
   const forward = async (path, asked, answer) => {
@@ -26,8 +30,8 @@ export async function startSite(collector) {
       entry.views = path.endsWith(".gif") ? [Object.fromEntries(url.searchParams)] : JSON.parse(body);
       sent.push(entry);
       const other = instead.shift();
-      if (other) {
-        entry.status = other.status;
+      entry.lost = other?.lost;
+      if (other?.status) {
         const { origin } = asked.headers;
         answer.writeHead(other.status, { "access-control-allow-origin": origin ?? "*", ...other.headers });
         answer.end();
@@ -38,9 +42,11 @@ export async function startSite(collector) {
       collector + path + url.search,
       { method: asked.method, headers: asked.headers },
       (came) => {
+        entry.status = came.statusCode;
+        // The view arrived and its answer does not.
+        if (entry.lost) return void asked.socket.destroy();
         answer.writeHead(came.statusCode, came.headers);
         came.pipe(answer);
-        came.once("end", () => (entry.status = came.statusCode));
       },
     );
     onward.end(body);
@@ -54,6 +60,7 @@ export async function startSite(collector) {
       said.add(searchParams.get("what"));
       return void answer.writeHead(204).end();
     }
+    if (pathname === "/may") return void answer.writeHead(200).end(String(allowed.has(searchParams.get("what"))));
     const page = pages.get(pathname);
     if (!page) return void answer.writeHead(404).end();
     answer.writeHead(200, { "content-type": "text/html; charset=utf-8", ...page.headers });
@@ -67,6 +74,9 @@ export async function startSite(collector) {
     sent,
     instead,
     origin: `http://127.0.0.1:${port}`,
+    serves(url) {
+      collector = url;
+    },
     /** Puts a page at a path. `tag`: attributes of the script tag; `head`, `body`: what else is there. */
     page(path, { tag = 'data-site="blog"', src = "/v1/view.js", head = "", body = "", headers = {} } = {}) {
       const tagged = src ? `<script defer src="${src}" ${tag}></script>` : "";
@@ -84,6 +94,7 @@ export async function startSite(collector) {
     async heard(what) {
       await until(`a page says ${what}`, () => said.has(what));
     },
+    allow: (what) => allowed.add(what),
     async stop() {
       server.closeAllConnections();
       await new Promise((resolve) => server.close(resolve));
@@ -92,4 +103,10 @@ export async function startSite(collector) {
 }
 
 /** What a page runs to tell the test how far it is: whatever comes before it in the page has run. */
-export const say = (what) => `fetch("/say?what=" + ${JSON.stringify(encodeURIComponent(what))})`;
+export const say = (what) => `fetch("/say?what=${encodeURIComponent(what)}")`;
+
+/** What a page runs to go on once the test allows it; for pages that no debugger may hold. */
+export const when = (what, then) => `setInterval(async () => {
+  const may = await fetch("/may?what=${encodeURIComponent(what)}");
+  if (await may.text() === "true") ${then};
+}, 50)`;
