@@ -13,4 +13,5 @@ mod ops;
 mod replays;
 mod reports;
 mod support;
+mod swaps;
 mod tampering;

@@ -16,4 +16,5 @@ mod power;
 mod replays;
 mod starts;
 mod support;
+mod swaps;
 mod tampering;

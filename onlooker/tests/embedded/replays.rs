@@ -1,7 +1,7 @@
 //! The log read again, beside live traffic: into a shadow, and by other rules.
 
 use crate::support::load::Load;
-use crate::support::{Books, Home, LONG, Truth, log_file, text};
+use crate::support::{Books, Client, Home, LONG, TOKEN, Truth, log_file, text};
 use onlooker_testkit::wait_until;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -204,6 +204,72 @@ async fn a_recount_by_another_window_shows_what_the_truth_is_then() {
         assert_eq!(expected.len(), if name == "blog" { 0 } else { 10 });
         running.stop();
     }
+}
+
+/// What is counted by other rules goes live as a system that moves: it is exported, restored, and counted on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recount_is_kept_and_goes_live_in_a_new_folder() {
+    let home = Home::with_token(&[]);
+    let running = home.start();
+    let client = running.client();
+    let now = jiff::Timestamp::now().as_millisecond();
+    let look = async |client: &Client, viewer: &str, ago_s: i64| {
+        let at = now - ago_s * 1_000;
+        client.send(&serde_json::json!({ "item": "page", "viewer": viewer, "at": at })).await;
+    };
+    // By the half hour that holds where nothing else is said, the second is a repeat.
+    look(&client, "one", 1_000).await;
+    look(&client, "one", 500).await;
+    look(&client, "two", 100).await;
+    running.settle(&client, &[("page".to_owned(), 2)].into()).await;
+    let file = |name: &str| home.path().join(name).display().to_string();
+    let (into, rules, export) = (file("recounted"), file("rules.toml"), file("recount.onlooker"));
+    std::fs::write(&rules, "[sites.main]\nwindow_s = 300\n").unwrap();
+    let recount = ["recount", "--rules", &rules, "--into", &into];
+    let (lines, code) = ask(&home, &recount);
+    assert_eq!((&lines[0]["live_views"], &lines[0]["shadow_views"], code), (&2.into(), &3.into(), 3));
+    // It goes on with what has come since, by the same rules.
+    look(&client, "two", 90).await;
+    look(&client, "three", 80).await;
+    running.settle(&client, &[("page".to_owned(), 3)].into()).await;
+    let (lines, code) = ask(&home, &recount);
+    assert_eq!((&lines[0]["live_views"], &lines[0]["shadow_views"], code), (&3.into(), &4.into(), 3));
+    std::fs::write(&rules, "[sites.main]\nwindow_s = 200\n").unwrap();
+    for args in [&recount[..], &["replay", "--into", &into]] {
+        let refused = home.on_folder(args);
+        assert!(!refused.status.success() && text(&refused).contains("other rules"), "{}", text(&refused));
+    }
+    let told = home.on_folder(&["recount", "--rules", &rules, "--into", &file("told")]);
+    assert!(text(&told).contains("onlooker restore"), "{}", text(&told));
+    running.stop();
+
+    let exported = home.onlooker(&["export", &export, "--dir", &into]);
+    assert!(exported.status.success(), "{}", text(&exported));
+    let rebuilt = file("rebuilt");
+    ask(&home, &["rebuild", "--into", &rebuilt]);
+    let refused = home.onlooker(&["export", &file("none"), "--dir", &rebuilt]);
+    assert!(!refused.status.success() && text(&refused).contains("counted again"), "{}", text(&refused));
+    let new = tempfile::tempdir().unwrap();
+    let folder = new.path().join("data");
+    let token = format!("sites.main.token={}", TOKEN);
+    let next = Home::at(new, folder.clone(), &[&token, "sites.main.window_s=300"]);
+    let (dir, identity) =
+        (folder.display().to_string(), home.folder().join("identity.key").display().to_string());
+    let restored = next.onlooker(&["restore", &export, "--dir", &dir]);
+    assert!(!restored.status.success() && text(&restored).contains("another key"), "{}", text(&restored));
+    let restored = next.onlooker(&["restore", &export, "--dir", &dir, "--identity-key", &identity]);
+    assert!(restored.status.success(), "{}", text(&restored));
+    let running = next.start();
+    let client = running.client();
+    running.settle(&client, &[("page".to_owned(), 4)].into()).await;
+    assert_eq!(client.counts(&["page"]).await[0]["uniques"], 3);
+    // Who was counted lately is remembered, and what is new is added.
+    look(&client, "three", 10).await;
+    look(&client, "four", 0).await;
+    look(&client, "one", 0).await;
+    running.settle(&client, &[("page".to_owned(), 6)].into()).await;
+    assert_eq!(client.counts(&["page"]).await[0]["uniques"], 4);
+    running.stop();
 }
 
 #[test]

@@ -3,12 +3,12 @@
 use super::super::at::{At, Told, Work};
 use super::super::look::{duration, parse_time, place};
 use super::super::raw::Source;
-use super::super::table::{maybe, row, table};
+use super::super::table::{row, table};
 use super::super::{Sight, exit};
 use super::diff::{Compared, Difference, ShadowRows, compare};
 use super::plan::{Kind, Shadow, Wish};
 use super::rooms::{self, Step};
-use super::swap::{Change, Swapping, confirm, refuse_replay};
+use super::swap::{Swapping, confirm, refuse_replay, show_changes};
 use crate::cli::say;
 use crate::config::Config;
 use anyhow::{Context, Result, bail};
@@ -85,32 +85,6 @@ struct Into {
     partial: bool,
 }
 
-/// Shows what counts would be under other rules
-///
-/// Judges views again by the rules of another configuration file ([filter], [sites]) and shows each count that differs.
-/// Exit code 3 if any does.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Example: onlooker recount --rules stricter.toml --since 24h --dry-run")]
-pub(crate) struct RecountArgs {
-    /// A configuration file with the other rules; what it does not set stays
-    #[arg(long)]
-    rules: PathBuf,
-    /// Views from then on: a time, or how long ago. Default: all
-    #[arg(long, value_parser = parse_time)]
-    since: Option<i64>,
-    /// Change nothing; there is no other way yet
-    #[arg(long, required = true)]
-    dry_run: bool,
-    /// Also counts of single days
-    #[arg(long)]
-    days: bool,
-    /// Also where retention has removed the beginning of what is to be read
-    #[arg(long)]
-    partial: bool,
-    #[command(flatten)]
-    at: At,
-}
-
 /// Shows each count that is not the same in a shadow
 ///
 /// Exit code 3 if any differs.
@@ -162,7 +136,7 @@ impl Into {
         if from_ms.zip(to_ms).is_some_and(|(from, to)| from >= to) {
             bail!("--to is not after --from");
         }
-        Ok(Wish { from_ms, to_ms, items, partial: self.partial })
+        Ok(Wish { from_ms, to_ms, items, partial: self.partial, rules: None })
     }
 }
 
@@ -205,42 +179,7 @@ impl Work<ExitCode> for Reading {
     }
 }
 
-/// What a swap did.
-fn show_changes(changes: &[Change], json: bool, done: &str) -> Result<ExitCode> {
-    let left = changes.iter().filter(|change| change.left.is_some()).count();
-    if json {
-        for change in changes {
-            say(&format!("{}\n", serde_json::to_string(change)?))?;
-        }
-        say(&format!("{}\n", json!({ "swapped": changes.len() - left, "left": left })))?;
-        return Ok(exit(left > 0));
-    }
-    if !changes.is_empty() {
-        let mut rows =
-            vec![row!["item", "site", "scope", "wrong in", "views", "now", "uniques", "now", "left"]];
-        for change in changes {
-            rows.push(row![
-                change.item,
-                change.site,
-                if change.scope == "*" { "all" } else { &change.scope },
-                change.places.join(", "),
-                change.views,
-                change.views_now,
-                maybe(change.uniques),
-                change.uniques_now,
-                change.left.as_deref().unwrap_or(""),
-            ]);
-        }
-        say(&table(&rows))?;
-    }
-    say(&match (changes.len(), left) {
-        (0, _) => "nothing was wrong\n".to_owned(),
-        (all, left) => format!("{} counts {done}, {left} left\n", all - left),
-    })?;
-    Ok(exit(left > 0))
-}
-
-async fn read<S: Sight>(
+pub(super) async fn read<S: Sight>(
     source: Arc<Source<S>>,
     shadow: &mut Shadow,
     folder: &Path,
@@ -254,7 +193,7 @@ async fn read<S: Sight>(
 }
 
 /// Progress: a line for each step on standard error, or as JSON on standard output.
-struct Teller {
+pub(super) struct Teller {
     json: bool,
     told: Option<Instant>,
     /// What was done already when it began, or went on.
@@ -262,11 +201,11 @@ struct Teller {
 }
 
 impl Teller {
-    fn new(json: bool) -> Self {
+    pub(super) fn new(json: bool) -> Self {
         Self { json, told: None, before: None }
     }
 
-    fn tell(&mut self, step: Step) -> Result<()> {
+    pub(super) fn tell(&mut self, step: Step) -> Result<()> {
         let before = *self.before.get_or_insert(step.done);
         let every = if std::io::stderr().is_terminal() { 1 } else { 10 };
         if !step.whole && self.told.is_some_and(|told| told.elapsed() < Duration::from_secs(every)) {
@@ -322,41 +261,12 @@ impl Work<(Vec<Difference>, Compared)> for Comparing {
     }
 }
 
-pub(crate) async fn recount(args: RecountArgs, told: Told) -> Result<ExitCode> {
-    let text = std::fs::read_to_string(&args.rules);
-    let text = text.with_context(|| format!("cannot read {}", args.rules.display()))?;
-    let rules: toml::Table = text.parse().with_context(|| args.rules.display().to_string())?;
-    if let Some(section) = rules.keys().find(|key| !["filter", "sites"].contains(&key.as_str())) {
-        bail!("{}: [{section}] is no rule; rules are [filter] and [sites]", args.rules.display());
-    }
-    let (json, days) = (args.at.json, args.days);
-    let wish = Wish { from_ms: args.since, partial: args.partial, ..Wish::default() };
-    let work = Recounting { wish, rules, json };
-    let (differences, compared) = args.at.with_source(told, work).await?;
-    show(&differences, &compared, json, days)
-}
-
-struct Recounting {
-    wish: Wish,
-    rules: toml::Table,
+pub(super) fn show(
+    differences: &[Difference],
+    compared: &Compared,
     json: bool,
-}
-
-impl Work<(Vec<Difference>, Compared)> for Recounting {
-    async fn on<S: Sight>(self, source: Source<S>, config: Config) -> Result<(Vec<Difference>, Compared)> {
-        let folder = tempfile::tempdir().context("making a temporary folder")?;
-        let config = config.with_rules(&self.rules)?;
-        let mut shadow = Shadow::plan(&source, folder.path(), Kind::Replay, &self.wish, &config).await?;
-        let source = Arc::new(source);
-        let mut teller = Teller::new(false);
-        let tell = |step| if self.json { Ok(()) } else { teller.tell(step) };
-        read(Arc::clone(&source), &mut shadow, folder.path(), config.clone(), None, self.wish.partial, tell)
-            .await?;
-        compare(&source, &shadow, shadow.rows(folder.path(), &config).await?).await
-    }
-}
-
-fn show(differences: &[Difference], compared: &Compared, json: bool, days: bool) -> Result<ExitCode> {
+    days: bool,
+) -> Result<ExitCode> {
     let shown: Vec<&Difference> = differences.iter().filter(|d| days || d.scope == "*").collect();
     if json {
         for difference in &shown {

@@ -9,8 +9,11 @@ mod args;
 mod diff;
 mod feed;
 mod plan;
+mod recount;
 mod rooms;
 pub(super) mod swap;
 mod warm;
 
-pub(crate) use args::{DiffArgs, RebuildArgs, RecountArgs, ReplayArgs, diff, rebuild, recount, replay};
+pub(crate) use args::{DiffArgs, RebuildArgs, ReplayArgs, diff, rebuild, replay};
+pub(crate) use plan::{Judged, judged_again};
+pub(crate) use recount::{RecountArgs, recount};

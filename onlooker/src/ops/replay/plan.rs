@@ -40,6 +40,53 @@ pub(super) struct Shadow {
     /// Per partition: up to here all of that is counted and archived. Empty before the first reading has come to its end.
     #[serde(default)]
     pub(super) read: Vec<i64>,
+    /// The other rules that views are judged by, as TOML; none: those of the system.
+    #[serde(default)]
+    pub(super) rules: Option<String>,
+    /// How long the slices are in which the filter remembers. Seconds; 0: not known.
+    #[serde(default)]
+    slice_s: u32,
+    /// Tells the key apart that viewers are hashed with.
+    #[serde(default)]
+    identity: Option<String>,
+}
+
+/// What an export of a shadow goes by.
+pub(crate) struct Judged {
+    pub(crate) partitions: u32,
+    /// Seconds.
+    pub(crate) slice_s: u32,
+    pub(crate) identity: Option<String>,
+}
+
+/// Of a shadow whose verdicts can be exported; none: the folder is no shadow.
+pub(crate) fn judged_again(folder: &Path) -> Result<Option<Judged>> {
+    if !folder.join(FILE).exists() {
+        return Ok(None);
+    }
+    let Some(shadow) = Shadow::read(folder)? else { return Ok(None) };
+    let name = folder.display();
+    if shadow.kind == Kind::Rebuild {
+        bail!("{name} holds a live log's own verdicts, counted again: export the system that it is of");
+    }
+    if shadow.begin != shadow.from || shadow.items.is_some() || shadow.slice_s == 0 {
+        bail!("{name} has a part of the views: only a shadow of all of them can be made live");
+    }
+    shadow.is_whole(folder)?;
+    let partitions = u32::try_from(shadow.begin.len())?;
+    Ok(Some(Judged { partitions, slice_s: shadow.slice_s, identity: shadow.identity }))
+}
+
+/// Of the key that viewers are hashed with; none if it is not known here.
+fn fingerprint(config: &Config) -> Result<Option<String>> {
+    let folder = &config.embedded.dir;
+    if config.identity.fingerprint().is_some()
+        || !folder.is_dir()
+        || !crate::run::has_identity(folder, config)
+    {
+        return Ok(config.identity.fingerprint());
+    }
+    Ok(crate::run::identity(folder, config)?.fingerprint())
 }
 
 const FILE: &str = "shadow.json";
@@ -52,6 +99,8 @@ pub(super) struct Wish {
     pub(super) items: Option<Vec<String>>,
     /// Also where the log no longer has the beginning.
     pub(super) partial: bool,
+    /// Other rules, as TOML.
+    pub(super) rules: Option<String>,
 }
 
 impl Shadow {
@@ -79,15 +128,20 @@ impl Shadow {
     /// All counts that the folder has. An error where it was not read to the end: what is missing there would be taken for
     /// what is wrong elsewhere.
     pub(super) async fn rows(&self, folder: &Path, config: &Config) -> Result<ShadowRows> {
+        self.is_whole(folder)?;
+        let mut settings = config.embedded.clone();
+        settings.partitions = u32::try_from(self.begin.len())?;
+        crate::wiring::embedded::rows(folder, settings).await
+    }
+
+    fn is_whole(&self, folder: &Path) -> Result<()> {
         if self.read != self.until {
             let name = folder.display();
             bail!(
                 "{name} is not whole, its reading was interrupted: run it again, and it goes on where it was"
             );
         }
-        let mut settings = config.embedded.clone();
-        settings.partitions = u32::try_from(self.begin.len())?;
-        crate::wiring::embedded::rows(folder, settings).await
+        Ok(())
     }
 
     pub(super) fn topic(&self) -> Topic {
@@ -123,6 +177,9 @@ impl Shadow {
         }
         if before.items != planned.items || (wish.from_ms.is_some() && before.from != planned.from) {
             bail!("{name} was begun with other --from or --item: name another folder");
+        }
+        if before.rules != planned.rules || ![0, planned.slice_s].contains(&before.slice_s) {
+            bail!("{name} was begun by other rules: name another folder");
         }
         if planned.until.iter().zip(&before.until).any(|(now, before)| now < before) {
             bail!("{name} was read beyond --to already: name another folder");
@@ -188,6 +245,9 @@ impl Shadow {
             begin_ms,
             items: wish.items.clone(),
             read: Vec::new(),
+            rules: wish.rules.clone(),
+            slice_s: config.filter.slice_s,
+            identity: fingerprint(config)?,
         })
     }
 }

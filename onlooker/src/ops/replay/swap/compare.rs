@@ -1,7 +1,7 @@
 //! Which counts are not what they should be.
 
 use super::count::{Count, Tail};
-use super::stored::{Found, Held, Key, Stored};
+use super::wire::{Found, Held, Key, Stored};
 use crate::ops::Sight;
 use crate::ops::raw::Source;
 use anyhow::{Context, Result, bail};

@@ -1,7 +1,7 @@
 //! What was there before, kept in the shadow's folder until somebody says that it may go.
 
 use super::compare::Wrong;
-use super::stored::{Blob, Held, Key};
+use super::wire::{Blob, Held, Key};
 use anyhow::{Context, Result};
 use onlooker_sketch::Sketch;
 use serde::{Deserialize, Serialize};

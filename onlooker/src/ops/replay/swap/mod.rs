@@ -8,11 +8,25 @@
 //!
 //! [`CountRepair`]: onlooker_ports::CountRepair
 
+mod change;
 mod compare;
 mod count;
 mod kept;
 mod run;
 mod stored;
+mod whole;
+mod wire;
 
-pub(super) use run::{Change, Swapping, confirm, refuse_replay};
-pub(crate) use stored::{Ask, answer};
+pub(super) use change::show_changes;
+pub(super) use run::{Swapping, confirm};
+pub(crate) use stored::answer;
+pub(super) use whole::refuse_replay;
+pub(crate) use wire::Ask;
+
+use super::plan::{Kind, Shadow};
+use anyhow::{Context, Result};
+use onlooker_event::{CountKey, ItemKey};
+
+fn item(key: &CountKey) -> Result<ItemKey> {
+    ItemKey::parse(bytes::Bytes::copy_from_slice(key.item_bytes())).context("a key that is none")
+}

@@ -1,22 +1,20 @@
 //! The command's side: finds what is wrong, keeps it, has it replaced, and looks again.
 
-use super::super::plan::{Kind, Shadow};
+use super::change::{Change, why};
 use super::compare::{Wanted, Wrong, compare};
 use super::kept::Kept;
-use super::stored::{self, Ask, Blob, Built, Found, Key, of_partition};
-use crate::carry::Rows;
+use super::stored::{self, of_partition};
+use super::wire::{Ask, Blob, Built, Found, Key};
+use super::{Shadow, item};
 use crate::config::Config;
 use crate::ops::Sight;
 use crate::ops::raw::Source;
 use anyhow::{Context, Result, bail};
 use onlooker_event::{CountKey, ItemKey, partition_of};
-use onlooker_ports::{Archived, Batch, LogObserver, Topic};
-use onlooker_proto::decode_counted;
-use serde::Serialize;
+use onlooker_ports::{Archived, LogObserver, Topic};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 /// How often what is still wrong is swapped again.
@@ -25,25 +23,6 @@ const ROUNDS: usize = 3;
 const TOGETHER: usize = 64;
 /// How long the archive may take to have what was put: six of the flusher's default rounds.
 const ARCHIVED: Duration = Duration::from_secs(60);
-
-/// What became of a count.
-#[derive(Debug, Clone, Serialize)]
-pub(in super::super) struct Change {
-    pub(in super::super) site: String,
-    pub(in super::super) item: String,
-    /// `*`, or the day as YYYYMMDD.
-    pub(in super::super) scope: String,
-    /// Where it was wrong: `archive`, `counters`.
-    pub(in super::super) places: Vec<&'static str>,
-    pub(in super::super) views: u64,
-    /// None: what stood there was no sketch.
-    pub(in super::super) uniques: Option<u64>,
-    pub(in super::super) views_now: u64,
-    pub(in super::super) uniques_now: u64,
-    /// Why it is still wrong.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(in super::super) left: Option<String>,
-}
 
 /// A swap under way.
 pub(in super::super) struct Swapping<'a, S> {
@@ -149,6 +128,7 @@ impl<S: Sight> Swapping<'_, S> {
         mut kept: Option<&mut Kept>,
     ) -> Result<Vec<Change>> {
         let mut changes: BTreeMap<CountKey, Change> = BTreeMap::new();
+        let mut put_at = vec![None; wanted.len()];
         for round in 0..=ROUNDS {
             let mut left = Vec::new();
             for (wanted, keys) in wanted.iter().zip(&keys) {
@@ -164,10 +144,10 @@ impl<S: Sight> Swapping<'_, S> {
                 (change.views_now, change.uniques_now) = (wrong.right.views, wrong.right.sketch.count());
             }
             if round == ROUNDS || left.iter().all(|(wrong, _)| wrong.is_empty()) {
-                for (wanted, wrong) in wanted.iter().zip(&left) {
-                    for wrong in &wrong.0 {
+                for ((wanted, (wrong, _)), put_at) in wanted.iter().zip(&left).zip(&put_at) {
+                    for wrong in wrong {
                         if let Some(change) = changes.get_mut(&wrong.key) {
-                            change.left = Some(why(wrong, wanted.partition));
+                            change.left = Some(why(wrong, wanted.partition, *put_at));
                         }
                     }
                 }
@@ -180,8 +160,8 @@ impl<S: Sight> Swapping<'_, S> {
                 // Before anything is changed.
                 kept.write(self.folder)?;
             }
-            for (wanted, (wrong, at)) in wanted.iter().zip(&left) {
-                self.put(wanted.partition, wrong, *at).await?;
+            for ((wanted, (wrong, at)), put_at) in wanted.iter().zip(&left).zip(&mut put_at) {
+                *put_at = self.put(wanted.partition, wrong, *at).await?;
             }
             keys = left
                 .into_iter()
@@ -191,8 +171,8 @@ impl<S: Sight> Swapping<'_, S> {
         Ok(changes.into_values().collect())
     }
 
-    /// Puts counts, and waits until the archive has them.
-    async fn put(&self, partition: i32, wrong: &[Wrong], at: i64) -> Result<()> {
+    /// Puts counts, and waits until the archive has them. The highest offset at which one was put.
+    async fn put(&self, partition: i32, wrong: &[Wrong], at: i64) -> Result<Option<i64>> {
         let mut highest = None;
         for wrong in wrong.chunks(TOGETHER) {
             let built = |wrong: &Wrong| Built {
@@ -203,83 +183,28 @@ impl<S: Sight> Swapping<'_, S> {
             let counts = wrong.iter().map(built).collect();
             highest = highest.max(Some(put(self.source, partition, at, counts).await?));
         }
-        let Some(highest) = highest else { return Ok(()) };
+        let Some(highest) = highest else { return Ok(None) };
         let begun = Instant::now();
-        while look(self.source, partition, &[]).await?.durable < highest {
-            if begun.elapsed() > ARCHIVED {
-                bail!(
-                    "the counts of partition {partition} are in place and not in the archive yet: does a flusher run? Run \
-                     it again when one does"
-                );
-            }
-            sleep(Duration::from_millis(100)).await;
-        }
-        Ok(())
-    }
-
-    /// Keys of the archive's rows.
-    async fn live(&self) -> Result<Vec<Key>> {
-        let items = self.items()?;
-        let (sink, mut rows) = mpsc::channel::<Rows>(4);
-        let collecting = async {
-            let mut keys = Vec::new();
-            while let Some(rows) = rows.recv().await {
-                for (key, row) in rows {
-                    // This log's first view makes it 1.
-                    if row.number.is_some_and(|(n, u)| n > 0 && u == 0) {
-                        return Err(history());
-                    }
-                    let named =
-                        items.as_ref().map(|items| Ok::<_, anyhow::Error>(items.contains(&item(&key)?)));
-                    if named.transpose()?.unwrap_or(true) {
-                        keys.push(Key(key));
-                    }
+        for wrong in wrong.chunks(TOGETHER) {
+            let keys: Vec<Key> = wrong.iter().map(|wrong| Key(wrong.key.clone())).collect();
+            loop {
+                let found = look(self.source, partition, &keys).await?;
+                if found.durable >= highest && found.counts.iter().all(|stored| stored.has(highest)) {
+                    break;
                 }
-            }
-            Ok(keys)
-        };
-        let scanning = async { self.source.scan(sink).await.context("the archive") };
-        // Whoever collects knows better why it ended.
-        let (scanned, keys) = tokio::join!(scanning, collecting);
-        let keys = keys?;
-        scanned?;
-        Ok(keys)
-    }
-
-    /// A count is only the log's if the log has all of it.
-    async fn refuse_history(&self) -> Result<()> {
-        if self.shadow.begin.iter().any(|begin| *begin > 0) {
-            bail!(
-                "retention had removed the log's beginning when this shadow was made: live counts hold more than the log \
-                 gives, and are not replaced by less"
-            );
-        }
-        // A restore appends claims before the log's first view.
-        let bounds = self.source.bounds(Topic::Counted).await.context("the log")?;
-        for (partition, bounds) in (0..).zip(bounds) {
-            let range = bounds.earliest..bounds.stable.min(bounds.earliest + 100);
-            if range.is_empty() {
-                continue;
-            }
-            let (sink, mut batches) = mpsc::channel::<Batch>(1);
-            let carried = async {
-                let mut carried = false;
-                while let Some(batch) = batches.recv().await {
-                    let mut views = batch.iter().filter_map(|record| decode_counted(record.payload).ok());
-                    carried |= views.any(|view| view.source_offset < 0);
+                if begun.elapsed() > ARCHIVED {
+                    bail!(
+                        "the counts of partition {partition} are in place and not in the archive yet: does a flusher run? \
+                         Run it again when one does"
+                    );
                 }
-                Ok(carried)
-            };
-            let ranges = [(partition, range)];
-            let reading = async { self.source.read(Topic::Counted, &ranges, sink).await.context("the log") };
-            if tokio::try_join!(reading, carried)?.1 {
-                return Err(history());
+                sleep(Duration::from_millis(100)).await;
             }
         }
-        Ok(())
+        Ok(Some(highest))
     }
 
-    fn items(&self) -> Result<Option<HashSet<ItemKey>>> {
+    pub(super) fn items(&self) -> Result<Option<HashSet<ItemKey>>> {
         super::super::diff::items(self.shadow)
     }
 
@@ -290,52 +215,6 @@ impl<S: Sight> Swapping<'_, S> {
 
     fn place(&self, key: &CountKey) -> Result<usize> {
         Ok(usize::try_from(partition_of(key.item_bytes(), self.source.partitions()))?)
-    }
-}
-
-fn history() -> anyhow::Error {
-    anyhow::anyhow!(
-        "history was restored into this log: live counts hold more than the log gives, and are not replaced by less"
-    )
-}
-
-fn item(key: &CountKey) -> Result<ItemKey> {
-    ItemKey::parse(bytes::Bytes::copy_from_slice(key.item_bytes())).context("a key that is none")
-}
-
-/// Why a count is still wrong.
-fn why(wrong: &Wrong, partition: i32) -> String {
-    if wrong.places.contains(&"counters") {
-        return format!(
-            "the counters of partition {partition} were changed or lost what they had meanwhile: run it again"
-        );
-    }
-    format!(
-        "the archive's row is of the same offset as the new one and does not give way to it: run it again when partition \
-         {partition} has counted one more view of anything"
-    )
-}
-
-impl Change {
-    fn of(wrong: &Wrong) -> Result<Self> {
-        let item = item(&wrong.key)?;
-        let (site, item) = item.parts();
-        // What readers see; where that is right, what they would see once it is evicted.
-        let held = match &wrong.stored.counters {
-            Some(counters) if wrong.places.contains(&"counters") => counters,
-            _ => &wrong.stored.archive,
-        };
-        Ok(Self {
-            site: site.to_owned(),
-            item: item.to_owned(),
-            scope: String::from_utf8_lossy(wrong.key.scope_bytes()).into_owned(),
-            places: wrong.places.clone(),
-            views: held.views.unwrap_or(0),
-            uniques: held.count().ok().map(|count| count.sketch.count()),
-            views_now: wrong.right.views,
-            uniques_now: wrong.right.sketch.count(),
-            left: None,
-        })
     }
 }
 
@@ -353,18 +232,5 @@ async fn put<S: Sight>(source: &Source<S>, partition: i32, at: i64, counts: Vec<
     match source {
         Source::Here(sight) => stored::put(sight, partition, at, counts).await,
         Source::There(remote) => remote.ask(crate::ops::Ask::Swap(Ask::Put { partition, at, counts })).await,
-    }
-}
-
-/// Refuses a shadow that no swap can be made with.
-pub(in super::super) fn refuse_replay(folder: &Path) -> Result<()> {
-    match Shadow::read(folder)? {
-        Some(Shadow { kind: Kind::Replay, .. }) => bail!(
-            "{} holds verdicts that were judged again, and live counts are those of the verdicts in the log: it cannot be \
-             swapped in. `onlooker export` of its folder and `onlooker restore` into a new folder, or a new log generation \
-             of a cluster, make it live",
-            folder.display()
-        ),
-        _ => Ok(()),
     }
 }

@@ -1,108 +1,19 @@
 //! What is asked of the system whose counts are replaced: in its own process, if it is one.
 
-use super::count::{Count, Tail};
+use super::count::Tail;
+use super::wire::{Ask, Blob, Built, Found, Held, Key, Stored, Written};
 use crate::ops::look::now_ms;
 use crate::ops::{Out, Sight};
 use anyhow::{Context, Result, bail};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD as BASE64;
-use bytes::Bytes;
 use onlooker_event::CountKey;
 use onlooker_ports::{
     Archive, Archived, Batch, Bounds, CountObserver, CountRepair, Hold, KeyView, LogObserver, PortError, Put,
     Topic,
 };
 use onlooker_sketch::Sketch;
-use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "swap", rename_all = "snake_case")]
-pub(crate) enum Ask {
-    /// What is stored of these keys; answered by a `Found`.
-    Look { partition: i32, keys: Vec<Key> },
-    /// Puts these counts, which hold the log's records below `at`, with what the log has behind that; answered by the
-    /// offset that they were put at.
-    Put { partition: i32, at: i64, counts: Vec<Built> },
-}
-
-/// A key on the wire.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub(crate) struct Key(pub(super) CountKey);
-
-impl TryFrom<String> for Key {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        CountKey::parse(Bytes::from(text)).map(Self).map_err(|error| error.to_string())
-    }
-}
-
-impl From<Key> for String {
-    fn from(key: Key) -> Self {
-        String::from_utf8_lossy(key.0.as_bytes()).into_owned()
-    }
-}
-
-/// A sketch's bytes on the wire.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub(crate) struct Blob(pub(super) Bytes);
-
-impl TryFrom<String> for Blob {
-    type Error = base64::DecodeError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        BASE64.decode(text).map(|bytes| Self(bytes.into()))
-    }
-}
-
-impl From<Blob> for String {
-    fn from(blob: Blob) -> Self {
-        BASE64.encode(blob.0)
-    }
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Built {
-    pub(super) key: Key,
-    pub(super) views: u64,
-    pub(super) sketch: Blob,
-}
-
-/// What is stored of some keys.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Found {
-    /// Everything below it was in the archive before that was read.
-    pub(super) durable: i64,
-    /// Where the counters stand; none: nowhere.
-    pub(super) applied: Option<i64>,
-    /// In the order of the keys.
-    pub(super) counts: Vec<Stored>,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Stored {
-    pub(super) archive: Held,
-    /// None if they stand nowhere.
-    pub(super) counters: Option<Held>,
-    /// The counters' sketch is marked as changed and is not there: nothing of the partition becomes durable.
-    pub(super) stuck: bool,
-}
-
-/// What one place has of a count.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Held {
-    pub(super) views: Option<u64>,
-    /// They are of the records below this offset.
-    pub(super) views_below: i64,
-    /// Whatever stands in the sketch's place.
-    pub(super) sketch: Option<Blob>,
-    pub(super) sketch_below: i64,
-}
 
 pub(crate) async fn answer<S: Sight>(sight: &S, ask: Ask, out: Out) -> Result<()> {
     match ask {
@@ -118,6 +29,11 @@ pub(super) async fn look<S: Sight>(sight: &S, partition: i32, keys: &[Key]) -> R
     let rows = sight.archive().read(&keys).await.context("the archive")?;
     let (applied, seen) = sight.counts().observe(partition, &keys).await.context("the counters")?;
     let stored = |(row, seen): (Archived, KeyView)| Stored {
+        number: Written { below: row.number.map_or(0, |(_, u)| u), waits: seen.number_dirty },
+        members: Written {
+            below: row.sketch.as_ref().map_or(0, |(_, t)| *t),
+            waits: seen.sketch_dirty.is_some(),
+        },
         archive: of_archive(row, durable),
         stuck: seen.sketch_dirty.is_some() && seen.sketch.is_none(),
         counters: applied.map(|applied| Held {
@@ -276,10 +192,4 @@ pub(super) async fn stable<S: Sight>(sight: &S, partition: i32) -> Result<i64> {
 pub(super) fn of_partition(bounds: &[Bounds], partition: i32) -> Result<Bounds> {
     let of = usize::try_from(partition).ok().and_then(|at| bounds.get(at));
     of.copied().with_context(|| format!("the log has no partition {partition}"))
-}
-
-impl Held {
-    pub(super) fn count(&self) -> Result<Count> {
-        Count::of(self.views, self.sketch.as_ref().map(|blob| &blob.0))
-    }
 }
