@@ -34,6 +34,11 @@ pub(crate) fn plan<K: Copy>(kinds: &[K], seed: u64, round: u64, span: Duration) 
     faults
 }
 
+const HOUR: i64 = 3_600;
+
+/// Steps of a wall clock, in seconds: into another slice of the filter's memory, another day, and a little.
+pub(crate) const STEPS_S: [i64; 8] = [-72 * HOUR, -2 * HOUR, -90, -2, 2, 90, 2 * HOUR, 72 * HOUR];
+
 /// What happened when; printed if the round fails.
 pub(crate) struct Timeline {
     round: u64,

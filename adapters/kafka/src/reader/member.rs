@@ -12,7 +12,7 @@ use rdkafka::ClientContext;
 use rdkafka::TopicPartitionList;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
-use rdkafka::error::KafkaError;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::types::RDKafkaRespErr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -116,10 +116,13 @@ pub(crate) fn run(consumer: Arc<BaseConsumer<MemberContext>>, shared: &Shared, h
     while !shared.state().closing {
         // Nothing is assigned, so nothing but errors comes out.
         if let Some(Err(error)) = consumer.poll(POLL) {
+            // A handshake that was disturbed looks like a wrong certificate. The health was told as well, and says when
+            // it is to be believed.
+            let disturbed = error.rdkafka_error_code() == Some(RDKafkaErrorCode::SSL);
             // One broker of several that went away is no news to the room; a topic that is not there is.
             let missing = error.rdkafka_error_code().is_some_and(is_missing_topic);
             let error = from_kafka(&error, format_args!("reading {topic}"));
-            if error.is_transient() && !missing {
+            if disturbed || (error.is_transient() && !missing) {
                 tracing::debug!(%error, topic, "group reports");
             } else {
                 shared.fail(error);

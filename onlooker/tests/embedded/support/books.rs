@@ -22,6 +22,8 @@ pub(crate) type Counts = BTreeMap<String, (Sketch, u64)>;
 pub(crate) struct Books {
     partitions: u32,
     pub(crate) views: Vec<(Place, View)>,
+    /// When each of them was appended, by the log's clock.
+    appended_ms: Vec<i64>,
     pub(crate) counted: Vec<(Place, Counted)>,
     /// Where the views stand that were ignored or could not be judged.
     ignored: Vec<Place>,
@@ -34,6 +36,7 @@ pub(crate) struct Books {
 
 struct Record {
     place: Place,
+    append_ms: i64,
     key: Vec<u8>,
     payload: Vec<u8>,
 }
@@ -61,7 +64,8 @@ impl Books {
 
     pub(crate) async fn read<F: FileLayer>(log: &EmbeddedLog<F>, archive: &RedbArchive) -> Self {
         let view = |r: &Record| (r.place, decode_view(Some(&r.payload)).unwrap());
-        let views = records(log, Topic::Views).await.iter().map(view).collect();
+        let views = records(log, Topic::Views).await;
+        let (appended_ms, views) = views.iter().map(|r| (r.append_ms, view(r))).unzip();
         let verdicts = records(log, Topic::Counted).await;
         let counted: Vec<_> =
             verdicts.iter().map(|r| (r.place, decode_counted(Some(&r.payload)).unwrap())).collect();
@@ -77,6 +81,7 @@ impl Books {
         Self {
             partitions: log.partitions(),
             views,
+            appended_ms,
             counted,
             ignored: ignored.map(|i| (i.source_partition, i.source_offset)).collect(),
             dead: dead.map(|d| (d.source_partition, d.source_offset)).collect(),
@@ -123,20 +128,25 @@ impl Books {
     }
 
     /// The naive rule, read off the log once: a view counts unless an earlier counted one of the same viewer and item
-    /// is less than 30 minutes away, or its id was counted before. (No test runs long enough for memory to be dropped.)
+    /// is less than 30 minutes away, or its id was counted before. Remembered is what was counted in the partition's
+    /// present hour of append time and in the one before; that time never goes back.
     fn rule(&self) -> HashSet<Place> {
-        let mut times: HashMap<(Vec<u8>, &str), Vec<i64>> = HashMap::new();
-        let mut ids: HashSet<(Vec<u8>, &str, &str)> = HashSet::new();
+        let mut times: HashMap<(Vec<u8>, &str), Vec<(i64, i64)>> = HashMap::new();
+        let mut ids: HashMap<(Vec<u8>, &str, &str), i64> = HashMap::new();
+        let mut hours: HashMap<i32, i64> = HashMap::new();
         let mut expected = HashSet::new();
-        for (place, view) in &self.views {
+        for ((place, view), append_ms) in self.views.iter().zip(&self.appended_ms) {
+            let hour = hours.entry(place.0).or_insert(i64::MIN);
+            *hour = (*hour).max(append_ms.div_euclid(3_600_000));
+            let hour = *hour;
             let viewer = view.viewer.0.to_vec();
             let second = view.event_ms.div_euclid(1000);
             let id = view.client_id.as_ref().map(|id| (viewer.clone(), id.as_str(), view.item.as_str()));
             let seen = times.entry((viewer, view.item.as_str())).or_default();
-            let retry = id.as_ref().is_some_and(|id| ids.contains(id));
-            if !retry && seen.iter().all(|t| (t - second).abs() >= 1800) {
-                seen.push(second);
-                ids.extend(id);
+            let retry = id.as_ref().is_some_and(|id| ids.get(id).is_some_and(|of| *of >= hour - 1));
+            if !retry && seen.iter().all(|(t, of)| *of < hour - 1 || (t - second).abs() >= 1800) {
+                seen.push((second, hour));
+                ids.extend(id.map(|id| (id, hour)));
                 expected.insert(*place);
             }
         }
@@ -215,6 +225,7 @@ async fn records<F: FileLayer>(log: &EmbeddedLog<F>, topic: Topic) -> Vec<Record
                 }
                 Some(GroupEvent::Records(batch)) => read.extend(batch.iter().map(|record| Record {
                     place: (batch.partition, record.offset),
+                    append_ms: record.append_ms,
                     key: record.key.unwrap_or_default().to_vec(),
                     payload: record.payload.unwrap_or_default().to_vec(),
                 })),

@@ -5,6 +5,7 @@ use onlooker_testkit::process::{Process, Program, tail};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
@@ -17,6 +18,8 @@ pub(crate) struct Home {
     home: TempDir,
     folder: PathBuf,
     sets: Vec<String>,
+    /// Variables for `onlooker run`, as `NAME=value`.
+    environment: Vec<String>,
 }
 
 /// The note that a running process leaves in its folder.
@@ -40,7 +43,7 @@ impl Home {
     pub(crate) fn at(home: TempDir, folder: PathBuf, sets: &[&str]) -> Self {
         let ports = ["collector.listen=127.0.0.1:0", "admin.listen=127.0.0.1:0"];
         let sets = ports.iter().chain(sets).map(|set| (*set).to_owned()).collect();
-        Self { home, folder, sets }
+        Self { home, folder, sets, environment: Vec::new() }
     }
 
     /// Names the token of the only site, so that it is the same after each start.
@@ -60,6 +63,12 @@ impl Home {
     /// Sets one more key from the next start on.
     pub(crate) fn set(&mut self, set: &str) {
         self.sets.push(set.to_owned());
+    }
+
+    /// What `onlooker run` is started with from now on.
+    #[allow(dead_code, reason = "wanted where faults are injected")]
+    pub(crate) fn set_environment(&mut self, environment: Vec<String>) {
+        self.environment = environment;
     }
 
     /// Runs a command to its end, in this home and with no configuration but `--set`.
@@ -99,14 +108,17 @@ impl Home {
     fn program(&self) -> Program {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let name = format!("run-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
-        let mut args = vec!["run".into(), "--dir".into(), self.folder.clone().into()];
+        // `env` becomes what it starts: the process id is the same.
+        let mut args: Vec<OsString> = self.environment.iter().map(Into::into).collect();
+        args.push(env!("CARGO_BIN_EXE_onlooker").into());
+        args.extend(["run".into(), "--dir".into(), self.folder.clone().into()]);
         for set in &self.sets {
             args.extend(["--set".into(), set.into()]);
         }
         Program {
             log: self.path().join(format!("{name}.log")),
             name,
-            executable: env!("CARGO_BIN_EXE_onlooker").into(),
+            executable: "env".into(),
             args,
             folder: self.path().into(),
         }

@@ -11,7 +11,10 @@ use onlooker_testkit::kafka::KafkaServer;
 use onlooker_testkit::redis::RedisBuilder;
 use onlooker_testkit::{Managed, WallClock, ports, wait_until_async};
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::task::JoinHandle;
 
 pub(super) const ITEMS: usize = 250;
 
@@ -19,7 +22,7 @@ const USER: (&str, &str) = ("onlooker", "password-of-a-test");
 
 pub(super) struct Field {
     // Before the folder with their logs goes.
-    pub(super) roles: Vec<Role>,
+    pub(super) roles: Arc<Vec<Role>>,
     /// What stands before each server, by the server's name.
     pub(super) wires: Vec<(String, Proxy)>,
     pub(super) clocks: Mutex<BTreeMap<String, WallClock>>,
@@ -27,7 +30,7 @@ pub(super) struct Field {
     pub(super) system: System,
     sets: Vec<String>,
     with_clocks: bool,
-    _certificates: Option<Certificates>,
+    certificates: Option<Certificates>,
 }
 
 impl Field {
@@ -75,23 +78,24 @@ impl Field {
         }
         let sets = sets(&wires, certificates);
         let mut field = Self {
-            roles: Vec::new(),
+            roles: Arc::default(),
             wires,
             clocks: Mutex::default(),
             acknowledged: HashSet::new(),
             system,
             sets,
             with_clocks: kinds.contains(&ClockStep),
-            _certificates: own,
+            certificates: own,
         };
+        let mut roles = Vec::new();
         for (role, count) in
             [("collector", 1), ("filter", 2), ("counter", 2), ("flusher", 2), ("counts-api", 1)]
         {
             for _ in 0..count {
-                let role = field.launch(role);
-                field.roles.push(role);
+                roles.push(field.launch(role));
             }
         }
+        field.roles = Arc::new(roles);
         tokio::task::block_in_place(|| field.roles.iter().for_each(Role::wait_ready));
         field
     }
@@ -107,6 +111,24 @@ impl Field {
             self.clocks.lock().unwrap().insert(name.to_owned(), clock);
             environment
         })
+    }
+
+    /// Where handshakes are disturbed, a process may take that for a wrong certificate, say so and end, as it does when it
+    /// is misconfigured. Whatever runs it starts it again. How often that happened, until the value is dropped.
+    pub(super) fn supervise(&self) -> Supervisor {
+        let again = Arc::<AtomicU64>::default();
+        let (roles, count, needed) =
+            (Arc::clone(&self.roles), Arc::clone(&again), self.certificates.is_some());
+        let task = tokio::spawn(async move {
+            while needed {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                for role in roles.iter().filter(|role| !role.is_alive() && was_refused(role)) {
+                    count.fetch_add(1, Ordering::Relaxed);
+                    role.restart();
+                }
+            }
+        });
+        Supervisor { task, again }
     }
 
     pub(super) fn server(&self, pick: usize) -> (&'static str, &Managed) {
@@ -166,8 +188,9 @@ impl Field {
 
     /// Everything has come to rest and is exact.
     pub(super) async fn check(&self, timeline: &Timeline) {
-        for role in &self.roles {
-            assert!(role.is_alive(), "{} has ended by itself:\n{}", role.name(), tail(&role.log()));
+        for role in self.roles.iter() {
+            let fine = role.is_alive() || (self.certificates.is_some() && was_refused(role));
+            assert!(fine, "{} has ended by itself:\n{}", role.name(), tail(&role.log()));
         }
         timeline.note("the load has ended, all is looked at");
         let views = tokio::task::block_in_place(|| Ledger::check(&self.system, &self.acknowledged));
@@ -186,6 +209,23 @@ impl Field {
         };
         wait_until_async("keys to be bounded", LONG, keys_are_bounded).await.unwrap();
     }
+}
+
+/// Starts processes again for as long as it lives.
+pub(super) struct Supervisor {
+    task: JoinHandle<()>,
+    pub(super) again: Arc<AtomicU64>,
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Whether that is the last thing that a process said.
+fn was_refused(role: &Role) -> bool {
+    role.log().lines().last().is_some_and(|line| line.contains("refused the login"))
 }
 
 /// How our processes find the servers: by way of the proxies.

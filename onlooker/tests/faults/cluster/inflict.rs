@@ -4,16 +4,13 @@ use super::damage::damage_archive;
 use super::field::{Field, ITEMS};
 use super::kinds::Kind::{self, *};
 use super::load::wire;
-use crate::schedule::{Planned, Timeline};
+use crate::schedule::{Planned, STEPS_S, Timeline};
 use crate::support::{LONG, RedisEyes};
 use onlooker_testkit::Managed;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::sleep;
-
-const HOUR: i64 = 3_600;
-const STEPS_S: [i64; 8] = [-72 * HOUR, -2 * HOUR, -90, -2, 2, 90, 2 * HOUR, 72 * HOUR];
 
 impl Field {
     /// Does it, and undoes what can be undone.

@@ -15,6 +15,7 @@ use kinds::{ALL, Kind, ROUNDS_A_FIELD, Shape, is_last_of_field, of_round};
 use load::Load;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until};
@@ -68,6 +69,7 @@ async fn faults_on_a_cluster_lose_and_repeat_nothing() {
 /// A round after which the same field goes on.
 async fn lasting(field: &mut Field, faults: &[Planned<Kind>], begun: Instant, timeline: &Timeline) {
     let load = Load::start(&field.system);
+    let supervisor = field.supervise();
     let reader = {
         let (url, client) = (field.system.counts_url(), reqwest::Client::new());
         Reader::start((0..5).map(|n| format!("item {n}")).collect(), move |items| {
@@ -101,4 +103,10 @@ async fn lasting(field: &mut Field, faults: &[Planned<Kind>], begun: Instant, ti
     field.acknowledged.extend(load.end().await);
     field.check(timeline).await;
     reader.end().await;
+    match supervisor.again.load(Ordering::Relaxed) {
+        0 => {}
+        again => {
+            eprintln!("{again} processes took a disturbed handshake for a refusal, and were started again")
+        }
+    }
 }

@@ -1,15 +1,19 @@
 //! One process over one folder, on a file system that can be filled.
 
+mod clock;
+
 use crate::alone::load::Load;
 use crate::alone::{Books, Client, Disk, Home, LONG, TOKEN};
 use crate::reader::Reader;
-use crate::schedule::{Planned, Tally, Timeline, plan};
+use crate::schedule::{Planned, STEPS_S, Tally, Timeline, plan};
 use crate::wish::Wish;
 use onlooker_embedded::log::{EmbeddedLog, LogConfig};
 use onlooker_embedded::store::Folder;
-use onlooker_testkit::{ports, wait_until_async};
+use onlooker_testkit::{WallClock, ports, wait_until_async};
+use std::collections::HashSet;
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -30,11 +34,13 @@ enum Kind {
     TornTail,
     /// A sketch and a number of the archive are gone: made again from the log after the archive was moved away.
     LostArchive,
+    /// The wall clock steps by seconds to days, and back.
+    ClockStep,
 }
 
 use Kind::*;
 
-const ALL: [Kind; 7] = [Kill, EarlyKill, Stop, Pause, FullDisk, TornTail, LostArchive];
+const ALL: [Kind; 8] = [Kill, EarlyKill, Stop, Pause, FullDisk, TornTail, LostArchive, ClockStep];
 const SPAN: Duration = Duration::from_millis(1_200);
 /// The log grows with every round, and so does what is read of it.
 const ROUNDS_A_FOLDER: u64 = 25;
@@ -42,13 +48,14 @@ const ROUNDS_A_FOLDER: u64 = 25;
 struct Field {
     home: Home,
     url: String,
+    clock: Option<WallClock>,
     // Below what lies on it.
     disk: Option<Disk>,
     _place: tempfile::TempDir,
 }
 
 impl Field {
-    fn new() -> Self {
+    fn new(with_clock: bool) -> Self {
         let place = tempfile::tempdir().unwrap();
         let disk = Disk::mount(&place.path().join("disk"), "160m");
         let folder =
@@ -65,8 +72,12 @@ impl Field {
         ];
         let sets: Vec<&str> = sets.iter().map(String::as_str).collect();
         std::fs::create_dir_all(folder.parent().unwrap()).unwrap();
-        let home = Home::at(tempfile::tempdir().unwrap(), folder, &sets);
-        Self { home, url: format!("http://127.0.0.1:{port}"), disk, _place: place }
+        let mut home = Home::at(tempfile::tempdir().unwrap(), folder, &sets);
+        let clock = with_clock.then(|| WallClock::new(&place.path().join("clock")).unwrap());
+        if let Some(clock) = &clock {
+            home.set_environment(clock.environment());
+        }
+        Self { home, url: format!("http://127.0.0.1:{port}"), clock, disk, _place: place }
     }
 
     fn client(&self) -> Client {
@@ -83,32 +94,53 @@ async fn faults_on_one_machine_lose_and_repeat_nothing() {
     let mut round = wish.first;
     let end = wish.first + wish.rounds;
     while round < end {
-        let field = Field::new();
-        let load = Load::start(2, 60, 12, || field.client());
-        let of_this = (end - round).min(ROUNDS_A_FOLDER);
-        for _ in 0..of_this {
-            let timeline = Timeline::new(round, wish.again("embedded", round));
-            self::round(&field, &load, &plan(&kinds, wish.seed, round, SPAN), &timeline, &mut tally).await;
-            round += 1;
-        }
-        let running = field.home.start();
-        let acknowledged = load.end().await;
-        running.settle(&running.client(), &acknowledged.views()).await;
-        running.stop();
-        let books = Books::of(field.home.folder()).await;
-        books.check_outcomes(&acknowledged.ids());
-        acknowledged.check(&books);
-        views += acknowledged.ids().len();
+        let of_this = (end - round).min(ROUNDS_A_FOLDER - round % ROUNDS_A_FOLDER);
+        let rounds = round..round + of_this;
+        // Every other folder has a clock that steps: what clients know of times is worth nothing there.
+        let steps = kinds == [ClockStep] || (kinds.contains(&ClockStep) && round / ROUNDS_A_FOLDER % 2 == 1);
+        let here: Vec<Kind> = kinds.iter().copied().filter(|kind| steps || *kind != ClockStep).collect();
+        views += if steps {
+            clock::rounds(rounds, &here, &wish, &mut tally).await
+        } else {
+            self::rounds(rounds, &here, &wish, &mut tally).await
+        };
+        round += of_this;
         eprintln!("{round} rounds, {views} views");
     }
     tally.tell("one machine", wish.rounds, views);
 }
 
-async fn round(field: &Field, load: &Load, faults: &[Planned<Kind>], timeline: &Timeline, tally: &mut Tally) {
+/// Rounds on one folder; views that were acknowledged.
+async fn rounds(rounds: Range<u64>, kinds: &[Kind], wish: &Wish, tally: &mut Tally) -> usize {
+    let field = Field::new(false);
+    let load = Load::start(2, 60, 12, || field.client());
+    for round in rounds {
+        let timeline = Timeline::new(round, wish.again("embedded", round));
+        let faults = plan(kinds, wish.seed, round, SPAN);
+        self::round(&field, &faults, &timeline, tally, &|| load.len(), &|| load.ids()).await;
+    }
+    let running = field.home.start();
+    let acknowledged = load.end().await;
+    running.settle(&running.client(), &acknowledged.views()).await;
+    running.stop();
+    let books = Books::of(field.home.folder()).await;
+    books.check_outcomes(&acknowledged.ids());
+    acknowledged.check(&books);
+    acknowledged.ids().len()
+}
+
+async fn round(
+    field: &Field,
+    faults: &[Planned<Kind>],
+    timeline: &Timeline,
+    tally: &mut Tally,
+    taken: &dyn Fn() -> usize,
+    acknowledged: &dyn Fn() -> HashSet<String>,
+) {
     let mut running = Some(field.home.start());
     timeline.note("started");
-    let before = load.len();
-    wait_until_async("views to be taken in", LONG, async || load.len() > before).await.unwrap();
+    let before = taken();
+    wait_until_async("views to be taken in", LONG, async || taken() > before).await.unwrap();
     let client = field.client();
     let client = std::sync::Arc::new(client);
     let reader = Reader::start((0..5).map(|n| format!("item {n}")).collect(), move |items| {
@@ -149,6 +181,16 @@ async fn round(field: &Field, load: &Load, faults: &[Planned<Kind>], timeline: &
                 running = Some(process);
                 continue;
             }
+            ClockStep => {
+                let step = STEPS_S[fault.pick % STEPS_S.len()];
+                timeline.note(format!("by {step} s"));
+                let clock = field.clock.as_ref().unwrap();
+                clock.set(step).unwrap();
+                sleep(fault.lasts).await;
+                clock.set(0).unwrap();
+                running = Some(process);
+                continue;
+            }
             TornTail => {
                 process.kill();
                 tear(field.home.folder(), fault.pick, timeline).await;
@@ -165,8 +207,7 @@ async fn round(field: &Field, load: &Load, faults: &[Planned<Kind>], timeline: &
     // What was taken in is taken in: the books of a folder in the middle of its work.
     running.take().unwrap().kill();
     reader.end().await;
-    let acknowledged = load.ids();
-    Books::of(field.home.folder()).await.check_part(&acknowledged);
+    Books::of(field.home.folder()).await.check_part(&acknowledged());
     timeline.note("no acknowledged view is missing");
 }
 
