@@ -13,6 +13,11 @@ export function script() {
   return bundle("src/script.ts", { format: "iife", minify: true });
 }
 
+/** The module as npm has it, as text. */
+export function module() {
+  return bundle("src/index.ts", { format: "esm" });
+}
+
 /** Bytes after `gzip -9`. */
 export function gzipped(text) {
   return gzipSync(text, { level: 9 }).length;
@@ -42,7 +47,7 @@ function build() {
   // Types first: what does not pass them is not built.
   execFileSync(process.execPath, ["node_modules/typescript/bin/tsc", "--outDir", "dist"], { cwd: here, stdio: "inherit" });
   for (const inside of ["deliver", "script"]) rmSync(`${here}dist/${inside}.d.ts`);
-  writeFileSync(`${here}dist/index.js`, bundle("src/index.ts", { format: "esm" }));
+  writeFileSync(`${here}dist/index.js`, module());
   writeFileSync(`${here}dist/view.js`, view);
   console.log(`dist/view.js  ${view.length} bytes, ${gzipped(view)} gzipped\nintegrity     ${integrity(view)}`);
 }

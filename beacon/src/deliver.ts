@@ -64,7 +64,7 @@ export function deliver(options: Options): Delivery {
     try {
       if (!doubtful || document.visibilityState == "hidden") {
         // Text, so that no preflight is needed, for which a page that closes has no time.
-        if (navigator.sendBeacon(to, body)) {
+        if (navigator.sendBeacon?.(to, body)) {
           if (!doubtful) done(entries);
           return;
         }

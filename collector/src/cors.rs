@@ -7,13 +7,17 @@ use axum::http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
     ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, RETRY_AFTER, VARY,
 };
-use axum::http::{HeaderValue, Response, StatusCode};
+use axum::http::{HeaderName, HeaderValue, Response, StatusCode};
+
+/// Else pages that isolate themselves (`Cross-Origin-Embedder-Policy`) could load nothing from here.
+const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
 /// Lets a page of an allowed origin see the answer. Which site a request is for stands in its body, so an origin is
 /// allowed here if any site allows it; each view is then held to its own site's list.
 pub(crate) fn apply(response: &mut Response<Body>, origin: Option<&HeaderValue>, sites: &Sites) {
     let headers = response.headers_mut();
     headers.append(VARY, HeaderValue::from_static("Origin"));
+    headers.insert(RESOURCE_POLICY, HeaderValue::from_static("cross-origin"));
     let Some(origin) = origin else { return };
     if origin.to_str().is_ok_and(|text| sites.anyone_allows(text)) {
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());

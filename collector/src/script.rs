@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, X_CONTENT_TYPE_OPTIONS};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 use std::sync::LazyLock;
@@ -10,7 +10,6 @@ use std::sync::LazyLock;
 const SCRIPT: &str = include_str!("../../beacon/dist/view.js");
 /// How long pages go without asking again: an hour, and on from there for a week while they ask behind the page's back.
 const CACHED: &str = "public, max-age=3600, stale-while-revalidate=604800";
-const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
 /// The script's own hash, quoted, so that it changes with the script and with nothing else.
 static TAG: LazyLock<String> = LazyLock::new(|| {
@@ -39,8 +38,6 @@ pub(crate) fn answer(asked: &HeaderMap) -> Response<Body> {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static(CACHED));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/javascript; charset=utf-8"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    // Else pages that isolate themselves (`Cross-Origin-Embedder-Policy`) could not load it from another host.
-    headers.insert(RESOURCE_POLICY, HeaderValue::from_static("cross-origin"));
     response
 }
 

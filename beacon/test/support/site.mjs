@@ -32,6 +32,7 @@ export async function startSite() {
       const other = instead.shift();
       entry.lost = other?.lost;
       if (other?.status) {
+        entry.status = other.status;
         const { origin } = asked.headers;
         answer.writeHead(other.status, { "access-control-allow-origin": origin ?? "*", ...other.headers });
         answer.end();
