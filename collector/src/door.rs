@@ -26,6 +26,7 @@ use hyper::body::Incoming;
 use onlooker_event::{Facts, TraceParent};
 use onlooker_ports::{LogWriter, OutgoingBatch};
 use onlooker_stage::http::{ApiError, ErrorDetail, read_body_with};
+use onlooker_stage::spans::{self, Span, SpanKind};
 use std::borrow::Cow;
 use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -59,6 +60,8 @@ struct Asked<'a> {
     head: Head<'a>,
     headers: &'a HeaderMap,
     peer: IpAddr,
+    /// When it came, if anybody wants to know.
+    begun: Option<SystemTime>,
 }
 
 impl Asked<'_> {
@@ -76,6 +79,7 @@ struct Checked {
     outcomes: Outcomes,
     single: bool,
     batch: OutgoingBatch,
+    span: Option<Span>,
 }
 
 impl<L: LogWriter> Door<L> {
@@ -100,7 +104,8 @@ impl<L: LogWriter> Door<L> {
     /// Answers one request.
     pub(crate) async fn answer(&self, request: Request<Incoming>, peer: IpAddr) -> Response<Body> {
         let (Parts { method, uri, headers, .. }, body) = request.into_parts();
-        let asked = Asked { head: Head::read(&headers), headers: &headers, peer };
+        let begun = spans::is_on().then(SystemTime::now);
+        let asked = Asked { head: Head::read(&headers), headers: &headers, peer, begun };
         let answer = match (&method, uri.path()) {
             (&Method::POST, VIEWS) => self.post(&asked, body).await,
             (&Method::GET, PIXEL) if !asked.head.range => {
@@ -131,7 +136,7 @@ impl<L: LogWriter> Door<L> {
         // In a function of its own, so that body and text are gone before the wait for the log.
         let checked = self.check_body(asked, body, trusted, &mut share)?;
         share.shrink_to(checked.outcomes.len() * size_of::<answer::Outcome>());
-        self.append(checked.batch, &mut share).await?;
+        self.append(checked.batch, checked.span, &mut share).await?;
         Ok(answer::outcomes(&checked.outcomes, checked.single))
     }
 
@@ -163,14 +168,14 @@ impl<L: LogWriter> Door<L> {
             Views::One(view) => (true, vec![view]),
             Views::Many(views) => (false, views),
         };
-        let maker = self.maker(asked, trusted);
+        let (maker, span) = self.maker(asked, trusted, ("POST", VIEWS));
         let mut batch = maker.batch_for(views.len(), text.len());
         let outcomes = views.into_iter().map(|view| self.check(&maker, view, &mut batch)).collect();
-        Ok(Checked { outcomes, single, batch })
+        Ok(Checked { outcomes, single, batch, span })
     }
 
     async fn pixel(&self, asked: &Asked<'_>, query: &str) -> Result<Response<Body>, ApiError> {
-        let maker = self.maker(asked, None);
+        let (maker, span) = self.maker(asked, None, ("GET", PIXEL));
         let mut batch = maker.batch_for(1, query.len());
         let made = maker.make(&pixel::fields(query), &mut batch);
         // Counted as refused by whoever turns the error into an answer.
@@ -179,7 +184,7 @@ impl<L: LogWriter> Door<L> {
             detail.with_status(status)
         })?;
         self.note_viewer(facts);
-        self.append(batch, &mut self.memory.share()).await?;
+        self.append(batch, span, &mut self.memory.share()).await?;
         Ok(answer::pixel())
     }
 
@@ -208,15 +213,31 @@ impl<L: LogWriter> Door<L> {
         }
     }
 
-    async fn append(&self, batch: OutgoingBatch, share: &mut Share<'_>) -> Result<(), ApiError> {
-        if batch.is_empty() {
-            return Ok(());
+    /// The request's span, if there is one, ends with this.
+    async fn append(
+        &self,
+        batch: OutgoingBatch,
+        span: Option<Span>,
+        share: &mut Share<'_>,
+    ) -> Result<(), ApiError> {
+        let views = batch.len();
+        if !batch.is_empty() {
+            share.grow(batch.bytes())?;
+            self.log.append(batch, &self.metrics).await?;
         }
-        share.grow(batch.bytes())?;
-        self.log.append(batch, &self.metrics).await
+        if let Some(mut span) = span {
+            span.number("onlooker.views", i64::try_from(views).unwrap_or(i64::MAX));
+            span.done();
+        }
+        Ok(())
     }
 
-    fn maker<'a>(&'a self, asked: &Asked<'a>, trusted: Option<&'a Site>) -> Maker<'a> {
+    fn maker<'a>(
+        &'a self,
+        asked: &Asked<'a>,
+        trusted: Option<&'a Site>,
+        route: (&'static str, &'static str),
+    ) -> (Maker<'a>, Option<Span>) {
         let (proxies, head) = (&self.config.trusted_proxies, &asked.head);
         if head.forwarded_for && !is_trusted(asked.peer, proxies) {
             self.note_untrusted_header();
@@ -225,6 +246,8 @@ impl<L: LogWriter> Door<L> {
         if trusted.is_none() {
             self.note_address(address);
         }
+        let parent = self.trace(asked, trusted);
+        let span = request_span(asked, parent.as_ref(), route);
         let origin = Origin {
             trusted,
             address,
@@ -232,10 +255,10 @@ impl<L: LogWriter> Door<L> {
             referrer: head.referrer.map(head::text),
             page_origin: head.origin.map(head::text).filter(|origin| origin != "null"),
             facts: head.facts,
-            trace: self.trace(asked, trusted),
+            trace: span.as_ref().and_then(Span::place).or(parent),
             now_ms: now_ms(),
         };
-        Maker { sites: &self.sites, hasher: &self.hasher, origin }
+        (Maker { sites: &self.sites, hasher: &self.hasher, origin }, span)
     }
 
     /// The trace that the request is part of, if its sender's word counts.
@@ -293,6 +316,18 @@ impl<L: LogWriter> Door<L> {
                 .with_status(StatusCode::UNAUTHORIZED)
         })
     }
+}
+
+/// The span of a request whose views are looked at, since it came. What is refused as a whole before that has none.
+fn request_span(
+    asked: &Asked<'_>,
+    parent: Option<&TraceParent>,
+    (method, route): (&'static str, &'static str),
+) -> Option<Span> {
+    let mut span = spans::begin(SpanKind::Server, "collector.request", parent, asked.begun)?;
+    span.text("http.request.method", method);
+    span.text("http.route", route);
+    Some(span)
 }
 
 fn now_ms() -> i64 {

@@ -5,6 +5,7 @@ use crate::index::{Index, hash};
 use onlooker_event::{DayNumber, DeadReason, partition_of};
 use onlooker_ports::{OutgoingBatch, RecordRef, Topic};
 use onlooker_proto::{CountedRef, Dead, DecodeError, decode_counted, encode_dead};
+use onlooker_stage::spans::{Span, of_record};
 use std::ops::Range;
 
 /// One counted view, as far as counting needs it.
@@ -70,6 +71,8 @@ pub(crate) struct Grouped {
     names: Vec<u8>,
     /// By item, by offset within an item.
     seen: Vec<Seen>,
+    /// Of views that are traced.
+    pub(crate) spans: Vec<Span>,
 }
 
 impl Grouped {
@@ -112,6 +115,7 @@ pub(crate) struct Grouper {
     items: Vec<ItemGroup>,
     names: Vec<u8>,
     seen: Vec<Seen>,
+    spans: Vec<Span>,
 }
 
 impl Grouper {
@@ -131,6 +135,7 @@ impl Grouper {
             items: Vec::new(),
             names: Vec::new(),
             seen: Vec::new(),
+            spans: Vec::new(),
         }
     }
 
@@ -218,6 +223,12 @@ impl Grouper {
         if source_offset < 0 {
             return;
         }
+        self.spans.extend(of_record(
+            "counter.apply",
+            "views.counted",
+            (self.partition, record.offset),
+            record.trace,
+        ));
         let day = day_of(event_ms);
         let item = known.unwrap_or_else(|| self.add_item(hash, name, day));
         let group = &mut self.items[item as usize];
@@ -286,6 +297,7 @@ impl Grouper {
             items,
             names,
             seen,
+            spans: std::mem::take(&mut self.spans),
         };
         (self.records, self.newest_ms, self.oldest_ms) = (0, 0, i64::MAX);
         Some(grouped)

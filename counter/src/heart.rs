@@ -8,6 +8,7 @@ use crate::known::{Bounds, Known};
 use crate::plan::Plan;
 use crate::words::{Answer, Ask, Fault, Told, Work};
 use onlooker_ports::{ApplyOutcome, Archived, CountLookup};
+use onlooker_stage::spans::Span;
 
 #[derive(Debug)]
 enum State {
@@ -140,7 +141,7 @@ impl Heart {
                     return self.doubt();
                 }
                 let as_of_ms = self.as_of_ms.max(grouped.newest_ms);
-                Plan::of_records(from, to, as_of_ms, grouped, &mut self.known)
+                Plan::of_records(from, to, as_of_ms, *grouped, &mut self.known)
             }
             Work::Nothing { to, as_of_ms } => Plan::empty(from, to.max(from), self.as_of_ms.max(as_of_ms)),
             Work::Wishes { keys, now_s } => {
@@ -212,7 +213,8 @@ impl Heart {
                 }
                 plan.settle(&mut self.known, self.limits.hot_from, self.fault);
                 (self.from, self.as_of_ms) = (plan.to(), plan.as_of_ms());
-                if let Some(grouped) = &plan.grouped {
+                if let Some(grouped) = &mut plan.grouped {
+                    grouped.spans.drain(..).for_each(Span::done);
                     self.told.applied = Some((grouped.records, grouped.oldest_ms));
                 }
                 // With the plan go its bases: at any later offset they are too old.

@@ -40,7 +40,7 @@ fn records(from: i64, views: &[(&str, u32)]) -> (Grouped, i64) {
 
 fn work(heart: &mut Heart, from: i64, views: &[(&str, u32)]) {
     let (grouped, to) = records(from, views);
-    heart.answer(Answer::Work(Work::Records { grouped, to }));
+    heart.answer(Answer::Work(Work::Records { grouped: Box::new(grouped), to }));
 }
 
 fn all(item: &str) -> CountKey {

@@ -31,7 +31,7 @@ pub(crate) enum Ask<'a> {
 #[derive(Debug)]
 pub(crate) enum Work {
     /// Records; `to` may lie behind transaction markers that follow them.
-    Records { grouped: Grouped, to: i64 },
+    Records { grouped: Box<Grouped>, to: i64 },
     /// No records up to `to`, where the log ended at `as_of_ms`; or nothing at all (`to` = 0, `as_of_ms` = 0). Asked
     /// for even so: on a quiet partition it is what notices that the store lost its data.
     Nothing { to: i64, as_of_ms: i64 },

@@ -9,6 +9,8 @@ mod get;
 mod http;
 mod import;
 mod ops;
+#[cfg(feature = "otel")]
+mod otel;
 mod process;
 #[cfg(feature = "cluster")]
 mod roles;

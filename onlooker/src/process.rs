@@ -20,6 +20,8 @@ pub(crate) struct Process {
     pub(crate) supervisor: Supervisor,
     metrics: MetricsHandle,
     trigger: ShutdownTrigger,
+    #[cfg(feature = "otel")]
+    _spans: Option<crate::otel::Export>,
 }
 
 /// A driver's warnings of settings that are meant so. Whoever names the target in `logging.level` gets them.
@@ -37,7 +39,14 @@ impl Process {
         signals(trigger.clone())?;
         let drain = Duration::from_millis(config.process.drain_ms);
         let supervisor = Supervisor::new(trigger.clone(), drain);
-        Ok(Self { health: Health::new(), supervisor, metrics, trigger })
+        Ok(Self {
+            health: Health::new(),
+            supervisor,
+            metrics,
+            trigger,
+            #[cfg(feature = "otel")]
+            _spans: crate::otel::start()?,
+        })
     }
 
     /// Added last, so that probes are answered until everything else has drained.

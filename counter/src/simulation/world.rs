@@ -265,7 +265,7 @@ impl<'a> World<'a> {
                 // Up to the next record there is nothing: the offset may already stand there.
                 let next = self.truth.next_record(grouped.to).unwrap_or(self.truth.end);
                 let to = if self.rng.random_bool(0.5) { grouped.to } else { next };
-                return Some(Work::Records { grouped, to });
+                return Some(Work::Records { grouped: Box::new(grouped), to });
             }
             let to = self.truth.end;
             return (idle || to > from).then_some(Work::Nothing { to, as_of_ms: 1 });

@@ -85,7 +85,7 @@ impl<C: CountStore, A: Archive, W: LogWriter> Worker<C, A, W> {
             grouped.dead_reasons.iter().for_each(|r| self.shared.metrics.dead.get(*r).increment(1));
         }
         self.unblock();
-        self.answer(Answer::Work(Work::Records { grouped, to })).await
+        self.answer(Answer::Work(Work::Records { grouped: Box::new(grouped), to })).await
     }
 
     async fn wishes(&mut self) -> Result<Option<Answer>, Halt> {

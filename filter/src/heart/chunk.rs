@@ -6,6 +6,7 @@ use bytes::Bytes;
 use onlooker_event::{DeadReason, Digest128, Reason, TraceParent, client_id_key, dedup_key};
 use onlooker_ports::RecordRef;
 use onlooker_proto::{Dead, DecodeError, ViewRef, decode_view, encode_dead, encode_view, put_verdict_head};
+use onlooker_stage::spans;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -29,11 +30,22 @@ pub(super) struct Chunk {
     /// What to look up.
     pub(super) keys: Arc<Vec<Digest128>>,
     pub(super) items: Vec<Item>,
-    /// Of the items that belong to a trace: their places, in order, and which it is.
-    traces: Vec<(usize, TraceParent)>,
+    /// Of the items that belong to a trace, in order.
+    pub(super) traces: Vec<Traced>,
     /// Keys and encoded beginnings of outputs, in the order of the items.
     arena: Vec<u8>,
     pub(super) last_append_ms: i64,
+}
+
+/// What is known of an item's trace.
+#[derive(Debug)]
+pub(super) struct Traced {
+    /// Its place in the chunk.
+    pub(super) item: usize,
+    /// As its record says.
+    pub(super) trace: TraceParent,
+    /// Of its judging, if it is exported.
+    pub(super) span: Option<spans::Span>,
 }
 
 /// A record, read.
@@ -123,7 +135,10 @@ impl<'a> ChunkBuilder<'a> {
         }
         let item = self.read(record);
         if let Some(trace) = record.trace {
-            self.chunk.traces.push((self.chunk.items.len(), *trace));
+            let place = (self.partition, record.offset);
+            let span =
+                if emits { spans::of_record("filter.judge", "views", place, record.trace) } else { None };
+            self.chunk.traces.push(Traced { item: self.chunk.items.len(), trace: *trace, span });
         }
         self.chunk.items.push(item);
         self.chunk.to = record.offset + 1;
@@ -219,15 +234,6 @@ impl<'a> ChunkBuilder<'a> {
 }
 
 impl Chunk {
-    /// All items with the trace that each belongs to.
-    pub(super) fn traced_items(&self) -> impl Iterator<Item = (&Item, Option<&TraceParent>)> {
-        let mut traces = self.traces.iter().peekable();
-        self.items.iter().enumerate().map(move |(place, item)| {
-            let trace = traces.next_if(|(at, _)| *at == place);
-            (item, trace.map(|(_, trace)| trace))
-        })
-    }
-
     pub(super) fn bytes(&self, span: Span) -> &[u8] {
         &self.arena[span.start as usize..span.end as usize]
     }

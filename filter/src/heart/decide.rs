@@ -1,6 +1,6 @@
 //! The decision: what each view of a chunk is, given what is remembered.
 
-use super::chunk::{Chunk, Item, Open};
+use super::chunk::{Chunk, Item, Open, Traced};
 use super::command::Tally;
 use super::overlay::{Decided, Deciding, Overlay};
 use crate::config::FilterConfig;
@@ -8,27 +8,52 @@ use crate::rules::{self, Memory, Question, RULE_SET_VERSION};
 use onlooker_event::{Reason, Verdict};
 use onlooker_ports::{OutgoingBatch, Remembered, Topic};
 use onlooker_proto::{put_counted_tail, put_ignored_tail};
+use onlooker_stage::spans::Span;
 
 /// Verdicts that are not in a transaction yet.
 #[derive(Debug, Default)]
 pub(super) struct Outputs {
     pub(super) batch: OutgoingBatch,
     pub(super) tally: Tally,
+    /// Of views that are traced and judged: they end with the transaction.
+    pub(super) spans: Vec<Span>,
+}
+
+impl Outputs {
+    /// The verdict that was written last is on a view of this trace.
+    fn follow(&mut self, traced: Traced, verdict: Verdict) {
+        let Traced { trace, span, .. } = traced;
+        let place = span.as_ref().and_then(Span::place).unwrap_or(trace);
+        self.batch.trace_last(Some(&place));
+        self.spans.extend(span.map(|mut span| {
+            let (outcome, reason) = match verdict {
+                Verdict::Counted => ("counted", None),
+                Verdict::Ignored(reason) => ("ignored", Some(reason.as_str())),
+                Verdict::Dead(reason) => ("dead", Some(reason.as_str())),
+            };
+            span.text("onlooker.outcome", outcome);
+            reason.into_iter().for_each(|reason| span.text("onlooker.reason", reason));
+            span
+        }));
+    }
 }
 
 /// Decides a chunk. `found` is what the dedup store remembers of the chunk's keys, in their order.
 pub(super) fn decide(
     config: &FilterConfig,
-    chunk: &Chunk,
+    chunk: &mut Chunk,
     found: &[Remembered],
     overlay: &Overlay,
     outputs: &mut Outputs,
 ) -> Decided {
+    let mut traces = std::mem::take(&mut chunk.traces).into_iter().peekable();
+    let chunk = &*chunk;
     if chunk.emits {
         outputs.batch.reserve(chunk.items.len(), chunk.output_bytes());
     }
     let mut deciding = Deciding::new(chunk.slice, chunk.keys.len());
-    for (item, trace) in chunk.traced_items() {
+    for (place, item) in chunk.items.iter().enumerate() {
+        let traced = traces.next_if(|traced| traced.item == place);
         let verdict = match item {
             Item::Open(open) => judge(chunk, open, found, overlay, &mut deciding, outputs),
             Item::Settled { reason, .. } => Verdict::Ignored(*reason),
@@ -38,7 +63,9 @@ pub(super) fn decide(
         if chunk.emits {
             outputs.tally.add(verdict);
             write(config, chunk, item, verdict, &mut outputs.batch);
-            outputs.batch.trace_last(trace);
+            if let Some(traced) = traced {
+                outputs.follow(traced, verdict);
+            }
         }
     }
     if chunk.emits {

@@ -5,6 +5,7 @@ use super::decide::decide;
 use super::partition::{Partition, Phase, Synced};
 use super::{Settings, command::Attempt};
 use onlooker_ports::{Applied, Batch, ClaimOutcome, Committed, InstallOutcome, Lookup};
+use onlooker_stage::spans::Span;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -34,6 +35,7 @@ pub(super) struct InFlight {
     pub(super) attempt: Attempt,
     pub(super) to: i64,
     pub(super) tally: Tally,
+    pub(super) spans: Vec<Span>,
 }
 
 impl Machine {
@@ -196,7 +198,7 @@ impl Machine {
     pub fn looked_up(&mut self, id: i32, attempt: Attempt, answer: Lookup, now: u64) {
         let settings = Arc::clone(&self.settings);
         if let Some(partition) = self.asked(id, attempt)
-            && let Some((chunk, _)) = partition.asking.take()
+            && let Some((mut chunk, _)) = partition.asking.take()
         {
             let parked = std::mem::take(&mut partition.parked);
             let next = partition.awaited();
@@ -208,7 +210,7 @@ impl Machine {
                         Ok(()) => {
                             let decided = decide(
                                 &settings.config,
-                                &chunk,
+                                &mut chunk,
                                 &found,
                                 &partition.overlay,
                                 &mut partition.outputs,
@@ -276,6 +278,7 @@ impl Machine {
             }
             if end == CommitEnd::Done {
                 let InFlight { partition, to, tally, .. } = part;
+                part.spans.into_iter().for_each(Span::done);
                 let ours = self.partitions.contains_key(&partition);
                 self.notices.push_back(Notice::Committed { partition, ours, offset: to, tally });
             }

@@ -185,6 +185,7 @@ impl Machine {
                 attempt: partition.attempt,
                 to: partition.decided,
                 tally: ready.tally,
+                spans: ready.spans,
             });
         }
         self.pending_since = None;

@@ -7,6 +7,7 @@ pub mod http;
 pub mod problems;
 pub mod retry;
 pub mod shutdown;
+pub mod spans;
 mod supervisor;
 pub mod telemetry;
 

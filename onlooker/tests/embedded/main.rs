@@ -14,7 +14,10 @@ mod ops_records;
 mod ops_verify;
 mod power;
 mod replays;
+#[cfg(feature = "otel")]
+mod spans;
 mod starts;
 mod support;
 mod swaps;
 mod tampering;
+mod traces;
