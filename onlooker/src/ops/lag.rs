@@ -193,6 +193,13 @@ fn line(
     if gone > 0 {
         notes.push(format!("{gone} records are gone: retention removed them before they were taken in"));
     }
+    let stands = [committed, standing.applied, standing.durable].into_iter().flatten().max();
+    if let Some(at) = stands.filter(|at| *at > bounds.end) {
+        notes.push(format!(
+            "ahead: it stands at {at}, and the log ends at {}: what comes is not taken in",
+            bounds.end
+        ));
+    }
     if committed.is_none() && standing.applied.is_none() && bounds.end > 0 {
         notes.push("never began".to_owned());
     }
@@ -239,7 +246,7 @@ impl Line {
     fn alarms(&self, max_age: Option<Duration>) -> bool {
         let oldest = self.waiting.age_ms.max(self.undurable.age_ms).and_then(|age| u64::try_from(age).ok());
         let late = max_age.zip(oldest).is_some_and(|(max, oldest)| Duration::from_millis(oldest) > max);
-        let words = ["gone", "never began", "no member", "stuck"];
+        let words = ["gone", "ahead", "never began", "no member", "stuck"];
         late || self.notes.iter().any(|note| words.iter().any(|word| note.contains(word)))
     }
 }
@@ -345,6 +352,10 @@ mod tests {
 
         let passed = line(&group(GroupState::Stable), "t", 0, bounds(15, 20), standing, both(5, 1));
         assert_eq!((passed.gone, passed.alarms(None)), (5, true));
+
+        let standing = Standing { applied: Some(30), durable: Some(10) };
+        let ahead = line(&group(GroupState::Stable), "t", 0, bounds(0, 20), standing, both(0, 0));
+        assert!(ahead.alarms(None), "{ahead:?}");
 
         let never = line(&group(GroupState::Unknown), "t", 0, bounds(0, 4), Standing::default(), both(4, 9));
         assert!(never.alarms(None), "{never:?}");

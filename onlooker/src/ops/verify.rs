@@ -4,6 +4,8 @@
 //! archive has its timestamp, and what the counters hold is of the offset at which they stood in the moment of the
 //! reading. So the log's records below just that offset are added up, and must give just that.
 
+mod stored;
+
 use super::at::{At, Told};
 use super::look::{place, read};
 use super::table::{maybe, row, table};
@@ -11,12 +13,12 @@ use super::{Out, Sight, exit};
 use crate::cli::say;
 use anyhow::{Context, Result, bail};
 use onlooker_event::{CountKey, DayNumber, ItemKey, Scope};
-use onlooker_ports::{Archive, Archived, CountObserver, KeyView, LogObserver, Topic};
+use onlooker_ports::{Archive, Bounds, CountObserver, LogObserver, Topic};
 use onlooker_proto::decode_counted;
-use onlooker_sketch::Sketch;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::process::ExitCode;
+use stored::{Check, ahead, of_archive, of_counters};
 
 /// Builds counts again from the log and compares them, register by register, with the counters and the archive
 ///
@@ -66,18 +68,19 @@ enum Line {
 /// A stored count that is not what the log gives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Difference {
-    /// `*:site:item`, or `YYYYMMDD:site:item`.
+    /// `*:site:item`, or `YYYYMMDD:site:item`; `(partition)` where the partition itself stands wrong.
     key: String,
     partition: i32,
     /// `counters` or `archive`.
     place: String,
-    /// `views` or `sketch`.
+    /// `views` or `sketch`; of a partition `offset`.
     what: String,
-    /// `too many`, `too few`, `missing`, `damaged`, or of a sketch also `other members`.
+    /// `too many`, `too few`, `missing`, `damaged`, `ahead` (of records that the log does not have), or of a sketch also
+    /// `other members`.
     direction: String,
     /// It is of the records below this offset.
     below: i64,
-    /// Views, or unique viewers.
+    /// Views, or unique viewers; of a partition the offset, and the log's end.
     stored: Option<u64>,
     from_log: u64,
     /// Registers that are higher, and lower, than the log gives.
@@ -164,24 +167,6 @@ async fn wanted<S: Sight>(sight: &S, which: Which) -> Result<Vec<Wanted>> {
     Ok(wanted.into_iter().map(|keys| if all { Wanted::All(keys) } else { Wanted::Keys(keys) }).collect())
 }
 
-/// A stored number or sketch, and what the log gives for it.
-struct Check {
-    place: &'static str,
-    below: i64,
-    stored: Stored,
-    views: u64,
-    sketch: Sketch,
-}
-
-enum Stored {
-    Views(u64),
-    Sketch(Box<Sketch>),
-    Damaged,
-    /// Everything below the offset is archived, and this is not.
-    NoViews,
-    NoSketch,
-}
-
 async fn verify<S: Sight>(
     sight: &S,
     partition: i32,
@@ -192,20 +177,24 @@ async fn verify<S: Sight>(
     // In this order: what is durable when it is asked for is archived when that is read, and the log's end lies behind
     // everything that was stored.
     let durable = sight.archive().durable(partition).await.context("the archive")?.unwrap_or(0);
-    let earliest = bounds(sight, partition).await?.0;
+    let earliest = bounds(sight, partition).await?.earliest;
     let keys = keys(sight, partition, wanted, earliest).await?;
     let mut checks: HashMap<CountKey, Vec<Check>> = HashMap::with_capacity(keys.len());
+    let mut counted = 0;
     for keys in keys.chunks(TOGETHER) {
         let archived = sight.archive().read(keys).await.context("the archive")?;
         let (applied, seen) = sight.counts().observe(partition, keys).await.context("the counters")?;
         for ((key, archived), seen) in keys.iter().zip(archived).zip(seen) {
+            let in_counters = applied.into_iter().flat_map(|applied| of_counters(&seen, applied, &archived));
+            let in_counters: Vec<Check> = in_counters.collect();
             let mut of_key = of_archive(archived, durable);
-            of_key.extend(applied.into_iter().flat_map(|applied| of_counters(&seen, applied)));
+            of_key.extend(in_counters);
             checks.insert(key.clone(), of_key);
         }
+        counted = counted.max(applied.unwrap_or(0));
     }
     let to = checks.values().flatten().map(|check| check.below).max().unwrap_or(0);
-    let (_, stable) = bounds(sight, partition).await?;
+    let Bounds { stable, end, .. } = bounds(sight, partition).await?;
     let mut partial = earliest > 0;
     let range = (partition, earliest..to.min(stable));
     read(sight, Topic::Counted, &[range], |batch| {
@@ -224,10 +213,7 @@ async fn verify<S: Sight>(
             for scope in [Scope::All, Scope::Day(DayNumber::of_ms(view.event_ms))] {
                 let of_key = checks.get_mut(&CountKey::new(scope, item.as_bytes()));
                 for check in of_key.into_iter().flatten().filter(|check| record.offset < check.below) {
-                    check.views += 1;
-                    if matches!(check.stored, Stored::Sketch(_) | Stored::Damaged | Stored::NoSketch) {
-                        check.sketch.add(&view.viewer.0);
-                    }
+                    check.add(&view.viewer.0);
                 }
             }
         }
@@ -241,8 +227,10 @@ async fn verify<S: Sight>(
     for (key, of_key) in checks {
         summary.counts += 1;
         summary.compared += u64::try_from(of_key.len())?;
-        found.extend(of_key.iter().filter_map(|check| check.differs(&key, partition, partial)));
+        found.extend(of_key.iter().filter_map(|check| check.differs(&key, partition, partial, end)));
     }
+    let stands = [("counters", counted), ("archive", durable)];
+    found.extend(stands.into_iter().filter_map(|(place, at)| ahead(place, partition, at, end)));
     found.sort_by(|a, b| (&a.key, &a.place, &a.what).cmp(&(&b.key, &b.place, &b.what)));
     summary.differences += u64::try_from(found.len())?;
     for difference in found {
@@ -251,11 +239,10 @@ async fn verify<S: Sight>(
     Ok(())
 }
 
-async fn bounds<S: Sight>(sight: &S, partition: i32) -> Result<(i64, i64)> {
+async fn bounds<S: Sight>(sight: &S, partition: i32) -> Result<Bounds> {
     let bounds = sight.log().bounds(Topic::Counted).await.context("the log")?;
-    let of = usize::try_from(partition).ok().and_then(|at| bounds.get(at));
-    let of = of.with_context(|| format!("the log has no partition {partition}"))?;
-    Ok((of.earliest, of.stable))
+    let of = usize::try_from(partition).ok().and_then(|at| bounds.get(at)).copied();
+    of.with_context(|| format!("the log has no partition {partition}"))
 }
 
 /// The keys that are asked for, with those that only the log names.
@@ -268,7 +255,7 @@ async fn keys<S: Sight>(sight: &S, partition: i32, wanted: Wanted, earliest: i64
             (all.collect(), Some(items))
         }
     };
-    let (_, stable) = bounds(sight, partition).await?;
+    let stable = bounds(sight, partition).await?.stable;
     read(sight, Topic::Counted, &[(partition, earliest..stable)], |batch| {
         for record in batch.iter() {
             let Ok(view) = decode_counted(record.payload) else { continue };
@@ -283,80 +270,6 @@ async fn keys<S: Sight>(sight: &S, partition: i32, wanted: Wanted, earliest: i64
     })
     .await?;
     Ok(keys.into_iter().collect())
-}
-
-fn check(place: &'static str, below: i64, stored: Stored) -> Check {
-    Check { place, below, stored, views: 0, sketch: Sketch::new() }
-}
-
-fn sketch(bytes: &[u8]) -> Stored {
-    Sketch::from_redis(bytes).map_or(Stored::Damaged, |sketch| Stored::Sketch(Box::new(sketch)))
-}
-
-/// A cell is of the records below its own offset, and nothing of the count lies between that and what is durable: else
-/// something newer was acknowledged, and the archive has lost it.
-fn of_archive(archived: Archived, durable: i64) -> Vec<Check> {
-    let number = match archived.number {
-        Some((n, u)) => check("archive", u.max(durable), Stored::Views(n)),
-        None => check("archive", durable, Stored::NoViews),
-    };
-    let sketch = match archived.sketch {
-        Some((bytes, t)) => check("archive", t.max(durable), sketch(&bytes)),
-        None => check("archive", durable, Stored::NoSketch),
-    };
-    vec![number, sketch]
-}
-
-/// What is present is of all records below where the counters stand; what is absent was evicted.
-fn of_counters(seen: &KeyView, applied: i64) -> Vec<Check> {
-    let number = seen.number.map(|number| check("counters", applied, Stored::Views(number.n)));
-    let sketch = seen.sketch.as_deref().map(|bytes| check("counters", applied, sketch(bytes)));
-    number.into_iter().chain(sketch).collect()
-}
-
-impl Check {
-    /// `partial`: the log has not all that the stored count may hold.
-    fn differs(&self, key: &CountKey, partition: i32, partial: bool) -> Option<Difference> {
-        let told = |what: &str, direction: &str, stored, from_log, (higher, lower)| {
-            Some(Difference {
-                key: String::from_utf8_lossy(key.as_bytes()).into_owned(),
-                partition,
-                place: self.place.to_owned(),
-                what: what.to_owned(),
-                direction: direction.to_owned(),
-                below: self.below,
-                stored,
-                from_log,
-                registers_higher: higher,
-                registers_lower: lower,
-            })
-        };
-        match &self.stored {
-            Stored::Views(n) if *n == self.views || (partial && *n > self.views) => None,
-            Stored::Views(n) => {
-                let direction = if *n > self.views { "too many" } else { "too few" };
-                told("views", direction, Some(*n), self.views, (0, 0))
-            }
-            Stored::NoViews | Stored::NoSketch if self.views == 0 => None,
-            Stored::NoViews => told("views", "missing", None, self.views, (0, 0)),
-            Stored::NoSketch => told("sketch", "missing", None, self.sketch.count(), (0, 0)),
-            Stored::Damaged => told("sketch", "damaged", None, self.sketch.count(), (0, 0)),
-            Stored::Sketch(stored) => {
-                let (ours, theirs) = (self.sketch.registers(), stored.registers());
-                let pairs = || theirs.iter().zip(ours.iter());
-                let higher = pairs().filter(|(stored, built)| stored > built).count();
-                let lower = pairs().filter(|(stored, built)| stored < built).count();
-                let direction = match (higher, lower) {
-                    (0, 0) => return None,
-                    (_, 0) if partial => return None,
-                    (_, 0) => "too many",
-                    (0, _) => "too few",
-                    _ => "other members",
-                };
-                told("sketch", direction, Some(stored.count()), self.sketch.count(), (higher, lower))
-            }
-        }
-    }
 }
 
 pub(crate) async fn run(args: VerifyArgs, told: Told) -> Result<ExitCode> {
