@@ -4,6 +4,8 @@ use crate::support::{LONG, Role, System, Wishes, text, view};
 use onlooker_testkit::{wait_for, wait_until};
 use serde_json::{Value, json};
 
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+
 /// The lines of an answer, and the exit code, which is 0 or 3.
 fn ask(system: &System, args: &[&str]) -> (Vec<Value>, i32) {
     let output = system.onlooker(&[args, &["--json"]].concat());
@@ -41,7 +43,8 @@ async fn views_are_followed_through_a_cluster() {
 
     let collector = system.role("collector");
     let http = system.http();
-    http.send(&[view("a", "one"), view("a", "one"), view("b", "two")]).await;
+    http.send(&[view("a", "one"), view("a", "one")]).await;
+    http.send_traced(&format!("00-{TRACE}-00f067aa0ba902b7-01"), &[view("b", "two")]).await;
     system.log().append_raw("views", 0, Some(b"k"), Some(b"garbage"));
     let (views, _) = ask(&system, &["tail", "--topic", "views", "--item", "a"]);
     assert_eq!(views.len(), 2, "{views:?}");
@@ -60,6 +63,8 @@ async fn views_are_followed_through_a_cluster() {
     let hours: Vec<Value> = lines.iter().filter(|line| line["line"] == "hour").cloned().collect();
     let sums = ["accepted", "counted", "dead", "missing"].map(|field| sum(&hours, field));
     assert_eq!(sums, [4, 2, 1, 0], "{hours:?}");
+
+    by_trace(&system);
 
     // By time, over the partitions of three topics.
     let (outcomes, _) = ask(&system, &["tail", "--since", "1h"]);
@@ -99,6 +104,22 @@ async fn views_are_followed_through_a_cluster() {
     .unwrap();
     assert_eq!(flusher.metric("onlooker_ledger_open_views"), 0.0);
     drop(collector);
+}
+
+/// One view is followed through the rooms, by the trace that its request was part of.
+fn by_trace(system: &System) {
+    let (views, _) = ask(system, &["tail", "--topic", "views", "--trace", TRACE]);
+    let (outcomes, _) = ask(system, &["tail", "--trace", TRACE]);
+    let told = |lines: &[Value]| -> Vec<(String, String)> {
+        let told =
+            |line: &Value| (line["kind"].as_str().unwrap().into(), line["item"].as_str().unwrap().into());
+        lines.iter().map(told).collect()
+    };
+    assert_eq!(told(&views), [("view".to_owned(), "b".to_owned())], "{views:?}");
+    assert_eq!(told(&outcomes), [("counted".to_owned(), "b".to_owned())], "{outcomes:?}");
+    let (lines, _) = ask(system, &["explain", views[0]["view_id"].as_str().unwrap()]);
+    let ids = (&lines[0]["view"]["trace_id"], &lines[0]["verdict"]["trace_id"]);
+    assert_eq!(ids, (&json!(TRACE), &json!(TRACE)), "{lines:?}");
 }
 
 /// How everything is whose name begins so.

@@ -35,6 +35,13 @@ impl Http {
         assert_eq!(answer["accepted"], views.len(), "{answer}");
     }
 
+    /// Sends views as part of a trace, and expects that they are accepted.
+    pub(crate) async fn send_traced(&self, traceparent: &str, views: &[Value]) {
+        let request = self.client.post(format!("{}/v1/views", self.collector)).bearer_auth(TOKEN);
+        let response = request.header("traceparent", traceparent).json(views).send().await;
+        assert_eq!(response.expect("the collector answers").status(), 202);
+    }
+
     /// Counts of items, in order.
     pub(crate) async fn counts(&self, items: &[&str]) -> Vec<Value> {
         self.counts_of(json!({ "site": "blog", "items": items })).await
