@@ -72,11 +72,14 @@ test("a page that comes back from the cache is sent again, and the window decide
   for (const name of ["blog", "quick"]) {
     const path = `/cached-${name}`;
     const back = `<script>addEventListener("pageshow", (e) => e.persisted && ${say(`${path} is back`)})</script>`;
-    await page.goto(site.page(path, { tag: `data-site="${name}"`, body: back }));
+    const url = site.page(path, { tag: `data-site="${name}"`, body: back });
+    await page.goto(url);
     await site.answered(path, 1);
     const leaveAndReturn = async (sent) => {
       await page.goto(site.page("/between"));
+      const returned = page.waitForURL(url, { waitUntil: "commit" });
       await page.evaluate(() => history.back());
+      await returned;
       return site.answered(path, sent);
     };
     await leaveAndReturn(2);

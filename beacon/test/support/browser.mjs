@@ -9,6 +9,8 @@ import { until } from "./until.mjs";
 const EXECUTABLE = process.env.CHROMIUM ?? "/usr/bin/chromium";
 /** Hosts that are this machine, so that pages have other hosts than the collector. */
 const HOSTS = "MAP *.test 127.0.0.1";
+/** A browser that says it is headless is taken for a machine, which these tests are not about. */
+const AGENT = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36";
 const QUIET = [
   "--no-sandbox",
   "--disable-gpu",
@@ -19,6 +21,7 @@ const QUIET = [
   "--disable-component-update",
   "--disable-sync",
   `--host-resolver-rules=${HOSTS}`,
+  `--user-agent=${AGENT}`,
 ];
 
 /** A browser whose pages are apart from each other (`newContext`), and never in the background. */

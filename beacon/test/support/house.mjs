@@ -13,6 +13,7 @@ export async function startHouse() {
     site,
     onlooker,
     views: onlooker.views,
+    viewsOfAll: onlooker.viewsOfAll,
     async stop() {
       await site.stop();
       await onlooker.stop();

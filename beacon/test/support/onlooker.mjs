@@ -10,7 +10,7 @@ import { until } from "./until.mjs";
 const BINARY = process.env.ONLOOKER_BIN ?? fileURLToPath(new URL("../../../target/debug/onlooker", import.meta.url));
 
 /** A viewer that is no browser of these tests. */
-const MARKER_AGENT = "marker";
+export const OTHER_AGENT = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0";
 
 /** Seconds within which views by one viewer are one, by site. */
 export const SITES = { blog: 1800, quick: 2 };
@@ -42,27 +42,29 @@ export async function startOnlooker(origins = ["*"]) {
     return session && JSON.parse(session).url;
   });
 
-  const count = async (item, site = "blog") => {
-    const query = new URLSearchParams({ site, item });
+  const counts = async (items, site) => {
+    const query = new URLSearchParams([["site", site], ...items.map((item) => ["item", item])]);
     const answer = await fetch(`${url}/v1/counts?${query}`);
-    const { counts } = await answer.json();
-    return counts[0];
+    return (await answer.json()).counts;
+  };
+  const known = async (items, site) => {
+    const found = await counts(items, site);
+    return found.every((count) => count.status === "ok") && found.map((count) => count.views);
   };
   let markers = 0;
+  /** Views that count for each of the items, once all that was sent until now has been judged. */
+  const viewsOfAll = async (items, site = "blog") => {
+    const marker = `marker-${markers++}`;
+    const body = JSON.stringify({ site: "blog", item: marker });
+    const sent = await fetch(`${url}/v1/views`, { method: "POST", body, headers: { "user-agent": OTHER_AGENT } });
+    assert.equal(sent.status, 202);
+    await until("the marker is counted", async () => (await known([marker], "blog"))?.[0] === 1);
+    return until("all have a number", () => known(items, site));
+  };
   return {
     url,
-    /** Views that count for an item, once all that was sent until now has been judged. */
-    async views(item, site = "blog") {
-      const marker = `marker-${markers++}`;
-      const body = JSON.stringify({ site: "blog", item: marker });
-      const sent = await fetch(`${url}/v1/views`, { method: "POST", body, headers: { "user-agent": MARKER_AGENT } });
-      assert.equal(sent.status, 202);
-      await until("the marker is counted", async () => (await count(marker)).views === 1);
-      return until(`${item} has a number`, async () => {
-        const { status, views } = await count(item, site);
-        return status === "ok" ? { views } : undefined;
-      }).then(({ views }) => views);
-    },
+    viewsOfAll,
+    views: async (item, site) => (await viewsOfAll([item], site))[0],
     async stop() {
       child.kill("SIGTERM");
       await ended;
