@@ -10,7 +10,7 @@ use clap::Args;
 use onlooker_testkit::install;
 use onlooker_testkit::java::workspace;
 
-use crate::{floorplan, services};
+use crate::{beacon, floorplan, services};
 
 /// What the workspace is checked and tested with: the same for all, so that librdkafka is built once.
 pub(crate) const FEATURES: &str = "onlooker/kafka-tls";
@@ -87,7 +87,9 @@ pub(crate) fn test(test: &Test) -> Result<()> {
     if test.full {
         command.env("ONLOOKER_FULL", "1");
     }
-    run(command)
+    run(command)?;
+    // Where all was tested the program has just been built.
+    if test.package.is_none() && test.rest.is_empty() { beacon::test() } else { Ok(()) }
 }
 
 /// What cargo is told to test. A feature can be named only where its crate is among the selected.
@@ -124,7 +126,7 @@ pub(crate) fn cargo(arguments: &[&str]) -> Result<()> {
     run(command)
 }
 
-fn run(mut command: Command) -> Result<()> {
+pub(crate) fn run(mut command: Command) -> Result<()> {
     let status = command.current_dir(workspace()).status();
     let status = status.with_context(|| format!("cannot run {}", command.get_program().display()))?;
     if !status.success() {

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod beacon;
 mod commands;
 mod demo;
 mod faults;
@@ -49,6 +50,8 @@ enum Command {
     Mutations(mutations::Mutations),
     /// Rounds of injected faults, on real servers and on one machine
     Faults(faults::Faults),
+    /// The pages' script, tried in a browser against the program
+    Beacon(beacon::Beacon),
     /// Runs a benchmark by its name
     Bench(commands::Bench),
 }
@@ -83,6 +86,7 @@ fn run(command: Command) -> Result<()> {
         Command::Simulate(simulate) => simulate::run(&simulate),
         Command::Mutations(mutations) => mutations::run(&mutations),
         Command::Faults(faults) => faults::run(&faults),
+        Command::Beacon(beacon) => beacon::run(&beacon),
         Command::Bench(bench) => commands::bench(&bench),
     }
 }
