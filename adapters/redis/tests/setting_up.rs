@@ -237,7 +237,7 @@ async fn the_rights_in_the_catalogue_suffice() {
         .await
         .unwrap();
 
-    assert_eq!(store.hold(0, "me", LONG).await, Ok(Hold::Ours { at: 1, met: false }));
+    assert_eq!(store.hold(0, "me", LONG).await, Ok(Hold::Ours { at: 1 }));
     let put = Put { key: key("item"), sketch: Sketch::new().to_redis().into(), n: 1, changed_s: 1 };
     assert_eq!(store.put_and_release(0, "me", 1, &[put]).await, Ok(true));
 
@@ -293,7 +293,7 @@ async fn every_key_stands_in_the_catalogue_and_lives_as_long_as_it_says() {
     memory.install(0, 1, 5, "rebuild", 1).await.unwrap();
     memory.claim(0, 1, 2, 6, &claims, 0..5).await.unwrap();
     assert_eq!(memory.stage(1, "rebuild", 0, 5, &claims).await, Ok(true));
-    assert_eq!(store.hold(0, "its holder", LONG).await, Ok(Hold::Ours { at: 1, met: false }));
+    assert_eq!(store.hold(0, "its holder", LONG).await, Ok(Hold::Ours { at: 1 }));
 
     let catalogue = catalogue();
     let (mut met, mut mortal) = (BTreeSet::new(), BTreeSet::new());

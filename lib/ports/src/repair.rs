@@ -13,8 +13,6 @@ pub enum Hold {
     Ours {
         /// Where the counters stand: every record below this offset is in, and none above.
         at: i64,
-        /// A counter has met the hold, and so has forgotten all that it knew. False where none runs.
-        met: bool,
     },
     /// Somebody else holds it.
     Taken,
@@ -39,17 +37,19 @@ pub struct Put {
 ///
 /// Every step of a counter, a flusher or a janitor asks where the store stands. While a partition is held it stands
 /// nowhere for them, as after a total loss: `lookup` and `apply` answer a gap, `begin` and the reads that the round is
-/// over, and `applied` and `init` wait until the hold has ended. So a counter forgets every number and register that it
-/// knew, all of which may rest on a wrong count, before it can go on. Readers and observers see no hold: they are told
-/// where the partition stood when it began, and all counts.
+/// over, and `applied` and `init` wait until the hold has ended. Readers and observers see no hold: they are told where the
+/// partition stood when it began, and all counts.
+///
+/// After a put no batch fits before some counter has asked by `applied` where the store stands, even one that was sent
+/// before the hold. A counter asks only when it knows nothing: so it has forgotten every number and register, all of which
+/// may rest on a wrong count, before it goes on. What is left is a batch of a former owner that arrives later still, if the
+/// put moved no offset: so look again afterwards.
 ///
 /// A hold is no lock that correctness rests on. What is put is the log's below the offset that it is put at, and the step
-/// that puts it first asks whether the hold is still this one. A step that was sent before the hold and arrives after it
-/// finds the store at another offset, if the release moved it; if it did not (no offset was left to move to), that is why
-/// one waits until a counter has met the hold.
+/// that puts it first asks whether the hold is still this one.
 ///
 /// What is lost: a hold whose holder died ends by itself, and the store stands where it stood. A total loss takes hold
-/// and puts along. A failover to a replica that lacks the put brings back what was there: so look again afterwards.
+/// and puts along. A failover to a replica that lacks the put brings back what was there: that, too, is seen afterwards.
 pub trait CountRepair: Send + Sync + 'static {
     /// Holds the partition for `lasts`, or for so much longer if it is `holder`'s already. Changes no count. One atomic
     /// step; after a time-out ask again, or let it end by itself.

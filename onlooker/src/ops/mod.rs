@@ -36,7 +36,9 @@ pub(crate) use lag::{LagArgs, run as lag};
 #[cfg(all(test, feature = "cluster"))]
 pub(crate) use ledger::described_metrics;
 pub(crate) use ledger::{LedgerArgs, LedgerConfig, keep as keep_ledger, run as ledger};
-pub(crate) use replay::{DiffArgs, Judged, judged_again, RebuildArgs, RecountArgs, ReplayArgs, diff, rebuild, recount, replay};
+pub(crate) use replay::{
+    DiffArgs, Judged, RebuildArgs, RecountArgs, ReplayArgs, diff, judged_again, rebuild, recount, replay,
+};
 pub(crate) use route::route;
 pub(crate) use sight::{JudgedBy, Sight};
 pub(crate) use status::{StatusArgs, run as status};

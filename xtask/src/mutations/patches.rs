@@ -149,9 +149,9 @@ patches! {
         "durable after all acknowledgements", "committed views lost";
     "settle-unacknowledged" in "flusher/src/round/mod.rs", Flusher: "            if !acknowledged {" => "            if !acknowledged && self.page_keys == 0 {",
         "SETTLE after the acknowledgement", "unarchived data marked clean";
-    "embedded-sketch-without-timestamp" in ROWS, Embedded: ".is_some_and(|there| there >= *t)" => ".is_some_and(|_| false)",
+    "embedded-sketch-without-timestamp" in ROWS, Embedded: ".is_some_and(|there| there > *t)" => ".is_some_and(|_| false)",
         "TIMESTAMP T on sketches", "the archive shrinks";
-    "embedded-number-without-timestamp" in ROWS, Embedded: "there.is_none_or(|there| there < *u)" => "there.is_none_or(|_| true)",
+    "embedded-number-without-timestamp" in ROWS, Embedded: "there.is_none_or(|there| there <= *u)" => "there.is_none_or(|_| true)",
         "TIMESTAMP u on numbers", "the archive shrinks";
     "embedded-durable-without-timestamp" in ROWS, Embedded: "there.is_none_or(|there| there < offset)" => "there.is_none_or(|_| true)",
         "TIMESTAMP A + 1 on durable", "durable goes back";

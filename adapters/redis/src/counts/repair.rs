@@ -64,9 +64,7 @@ impl CountRepair for RedisCounters {
         let reader = self.reader("hold script");
         let answer = reader.array(self.client.script(names.slot(), &HOLD, &call).await?)?;
         match answer.as_slice() {
-            [Value::Int(0), at, met] => {
-                Ok(Hold::Ours { at: reader.number(at)?, met: reader.number(met)? == 1 })
-            }
+            [Value::Int(0), at] => Ok(Hold::Ours { at: reader.number(at)? }),
             [Value::Int(1)] => Ok(Hold::Taken),
             [Value::Int(2)] => Ok(Hold::Nowhere),
             _ => Err(reader.wrong(&Value::Array(answer))),

@@ -47,7 +47,7 @@ impl MemoryCounts {
             let mut partition = lock(mutex);
             // What the store holds at an offset is a function of the log below it. On top of any other state this batch
             // would skip records, or build on a base that is too old.
-            let at = partition.applied();
+            let at = partition.known();
             if at != Some(batch.from) {
                 return Ok(ApplyOutcome::Gap(at));
             }

@@ -43,6 +43,8 @@ pub(super) struct Partition {
     pub(super) state: Option<PartitionState>,
     /// While somebody holds it; then it has no state.
     pub(super) held: Option<Held>,
+    /// Counts were put, and no counter has asked since where it stands.
+    pub(super) put: bool,
     pub(super) segments: Vec<Segment>,
     /// Items with a number or a sketch that changed, and some that were settled since.
     dirty: Vec<Id>,
@@ -62,6 +64,7 @@ impl Partition {
         Self {
             state: None,
             held: None,
+            put: false,
             segments: (0..SEGMENTS).map(|_| Segment::default()).collect(),
             dirty: Vec::new(),
             heap: 0,

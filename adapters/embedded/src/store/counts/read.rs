@@ -38,7 +38,7 @@ impl MemoryCounts {
             hashed.push((scope, name, hash));
         }
         let mut partition = self.partition(partition)?;
-        let at = partition.applied();
+        let at = partition.known();
         if at != Some(from) {
             return Ok(CountLookup::Gap(at));
         }

@@ -17,7 +17,6 @@ pub(super) struct Held {
     pub(super) state: PartitionState,
     by: Box<str>,
     until: Instant,
-    met: bool,
 }
 
 /// Where a partition stands for its counter.
@@ -38,11 +37,16 @@ impl Partition {
     /// For a counter, which has forgotten everything when it asks for this.
     pub(super) fn standing(&mut self, now: Instant) -> Standing {
         self.expire(now);
-        if let Some(held) = &mut self.held {
-            held.met = true;
+        if self.held.is_some() {
             return Standing::Held;
         }
+        self.put = false;
         self.applied().map_or(Standing::Nowhere, Standing::At)
+    }
+
+    /// As one that counts on finds it: after a put nowhere, for what it knows may rest on what was there before.
+    pub(super) fn known(&self) -> Option<i64> {
+        self.applied().filter(|_| !self.put)
     }
 
     /// As readers see it.
@@ -74,11 +78,11 @@ impl CountRepair for MemoryCounts {
                 return Ok(Hold::Taken);
             }
             (held.by, held.until) = (holder.into(), now + lasts);
-            return Ok(Hold::Ours { at: held.state.applied, met: held.met });
+            return Ok(Hold::Ours { at: held.state.applied });
         }
         let Some(state) = partition.state.take() else { return Ok(Hold::Nowhere) };
-        partition.held = Some(Held { state, by: holder.into(), until: now + lasts, met: false });
-        Ok(Hold::Ours { at: state.applied, met: false })
+        partition.held = Some(Held { state, by: holder.into(), until: now + lasts });
+        Ok(Hold::Ours { at: state.applied })
     }
 
     async fn put_and_release(
@@ -99,6 +103,7 @@ impl CountRepair for MemoryCounts {
         partition.expire(Instant::now());
         let Some(held) = partition.held.take_if(|held| *held.by == *holder) else { return Ok(false) };
         partition.state = Some(PartitionState { applied: at, ..held.state });
+        partition.put |= !puts.is_empty();
         self.account(&mut partition, |partition| {
             for (put, form) in puts.iter().zip(forms) {
                 let (scope, name) = split(&put.key);

@@ -10,9 +10,16 @@ use serde::Serialize;
 use serde_json::json;
 use std::process::ExitCode;
 
+/// What was done.
+pub(in super::super) struct Changes {
+    pub(super) all: Vec<Change>,
+    /// For so long at most nothing of a partition was counted.
+    pub(super) longest_hold_ms: u64,
+}
+
 /// What became of a count.
 #[derive(Debug, Clone, Serialize)]
-pub(in super::super) struct Change {
+pub(super) struct Change {
     pub(super) site: String,
     pub(super) item: String,
     /// `*`, or the day as YYYYMMDD.
@@ -65,13 +72,17 @@ impl Change {
 }
 
 /// What a swap did.
-pub(in super::super) fn show_changes(changes: &[Change], json: bool, done: &str) -> Result<ExitCode> {
+pub(in super::super) fn show_changes(changes: &Changes, json: bool, done: &str) -> Result<ExitCode> {
+    let Changes { all: changes, longest_hold_ms } = changes;
     let left = changes.iter().filter(|change| change.left.is_some()).count();
     if json {
         for change in changes {
             say(&format!("{}\n", serde_json::to_string(change)?))?;
         }
-        say(&format!("{}\n", json!({ "swapped": changes.len() - left, "left": left })))?;
+        say(&format!(
+            "{}\n",
+            json!({ "swapped": changes.len() - left, "left": left, "longest_hold_ms": longest_hold_ms })
+        ))?;
         return Ok(exit(left > 0));
     }
     if !changes.is_empty() {
@@ -94,7 +105,10 @@ pub(in super::super) fn show_changes(changes: &[Change], json: bool, done: &str)
     }
     say(&match (changes.len(), left) {
         (0, _) => "nothing was wrong\n".to_owned(),
-        (all, left) => format!("{} counts {done}, {left} left\n", all - left),
+        (all, left) => format!(
+            "{} counts {done}, {left} left; counting stood still for {longest_hold_ms} ms at most\n",
+            all - left
+        ),
     })?;
     Ok(exit(left > 0))
 }

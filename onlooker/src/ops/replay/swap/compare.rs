@@ -103,9 +103,19 @@ fn differs(
         return Ok(false);
     }
     let Ok(mut stored) = held.count() else { return Ok(true) };
+    if held.sketch.as_ref().and_then(|blob| told(&blob.0)).is_some_and(|count| count != stored.sketch.count())
+    {
+        return Ok(true);
+    }
     let to = at.max(held.sketch_below);
     tail.add_viewers(key, &mut stored.sketch, held.sketch_below, to)?;
     let mut sketch = right.sketch.clone();
     tail.add_viewers(key, &mut sketch, at, to)?;
     Ok(!stored.sketch.register_eq(&sketch))
+}
+
+/// The count that a sketch's header carries, which Redis answers with; none where it is marked as stale.
+fn told(bytes: &[u8]) -> Option<u64> {
+    let count = u64::from_le_bytes(bytes.get(8..16)?.try_into().ok()?);
+    (count >> 63 == 0).then_some(count)
 }

@@ -1,10 +1,10 @@
 //! The command's side: finds what is wrong, keeps it, has it replaced, and looks again.
 
-use super::change::{Change, why};
+use super::change::{Change, Changes, why};
 use super::compare::{Wanted, Wrong, compare};
 use super::kept::Kept;
 use super::stored::{self, of_partition};
-use super::wire::{Ask, Blob, Built, Found, Key};
+use super::wire::{Ask, Blob, Built, Found, Key, Placed};
 use super::{Shadow, item};
 use crate::config::Config;
 use crate::ops::Sight;
@@ -47,7 +47,7 @@ fn nothing_kept(folder: &Path) -> String {
 
 impl<S: Sight> Swapping<'_, S> {
     /// Replaces what is wrong. Keeps the old.
-    pub(in super::super) async fn swap(&self, config: &Config) -> Result<Vec<Change>> {
+    pub(in super::super) async fn swap(&self, config: &Config) -> Result<Changes> {
         let kept = Kept::read(self.folder)?;
         if kept.as_ref().is_some_and(|kept| kept.whole) {
             bail!(
@@ -83,7 +83,7 @@ impl<S: Sight> Swapping<'_, S> {
     }
 
     /// Puts what was there before back, with what the log has had since.
-    pub(in super::super) async fn back(&self) -> Result<Vec<Change>> {
+    pub(in super::super) async fn back(&self) -> Result<Changes> {
         let kept = Kept::read(self.folder)?.with_context(|| nothing_kept(self.folder))?;
         let mut wanted = self.partitions();
         let mut keys = vec![Vec::new(); wanted.len()];
@@ -114,7 +114,7 @@ impl<S: Sight> Swapping<'_, S> {
             }
         }
         let changes = self.make(&wanted, keys, None).await?;
-        if changes.iter().all(|change| change.left.is_none()) {
+        if changes.all.iter().all(|change| change.left.is_none()) {
             Kept::remove(self.folder)?;
         }
         Ok(changes)
@@ -126,9 +126,9 @@ impl<S: Sight> Swapping<'_, S> {
         wanted: &[Wanted],
         mut keys: Vec<Vec<CountKey>>,
         mut kept: Option<&mut Kept>,
-    ) -> Result<Vec<Change>> {
+    ) -> Result<Changes> {
         let mut changes: BTreeMap<CountKey, Change> = BTreeMap::new();
-        let mut put_at = vec![None; wanted.len()];
+        let (mut put_at, mut longest_hold_ms) = (vec![None; wanted.len()], 0);
         for round in 0..=ROUNDS {
             let mut left = Vec::new();
             for (wanted, keys) in wanted.iter().zip(&keys) {
@@ -161,18 +161,24 @@ impl<S: Sight> Swapping<'_, S> {
                 kept.write(self.folder)?;
             }
             for ((wanted, (wrong, at)), put_at) in wanted.iter().zip(&left).zip(&mut put_at) {
-                *put_at = self.put(wanted.partition, wrong, *at).await?;
+                *put_at = self.put(wanted.partition, wrong, *at, &mut longest_hold_ms).await?;
             }
             keys = left
                 .into_iter()
                 .map(|(wrong, _)| wrong.into_iter().map(|wrong| wrong.key).collect())
                 .collect();
         }
-        Ok(changes.into_values().collect())
+        Ok(Changes { all: changes.into_values().collect(), longest_hold_ms })
     }
 
     /// Puts counts, and waits until the archive has them. The highest offset at which one was put.
-    async fn put(&self, partition: i32, wrong: &[Wrong], at: i64) -> Result<Option<i64>> {
+    async fn put(
+        &self,
+        partition: i32,
+        wrong: &[Wrong],
+        at: i64,
+        longest_hold_ms: &mut u64,
+    ) -> Result<Option<i64>> {
         let mut highest = None;
         for wrong in wrong.chunks(TOGETHER) {
             let built = |wrong: &Wrong| Built {
@@ -181,7 +187,9 @@ impl<S: Sight> Swapping<'_, S> {
                 sketch: Blob(wrong.right.sketch.to_redis().into()),
             };
             let counts = wrong.iter().map(built).collect();
-            highest = highest.max(Some(put(self.source, partition, at, counts).await?));
+            let placed = put(self.source, partition, at, counts).await?;
+            highest = highest.max(Some(placed.at));
+            *longest_hold_ms = placed.held_ms.max(*longest_hold_ms);
         }
         let Some(highest) = highest else { return Ok(None) };
         let begun = Instant::now();
@@ -228,7 +236,7 @@ pub(super) async fn look<S: Sight>(source: &Source<S>, partition: i32, keys: &[K
     }
 }
 
-async fn put<S: Sight>(source: &Source<S>, partition: i32, at: i64, counts: Vec<Built>) -> Result<i64> {
+async fn put<S: Sight>(source: &Source<S>, partition: i32, at: i64, counts: Vec<Built>) -> Result<Placed> {
     match source {
         Source::Here(sight) => stored::put(sight, partition, at, counts).await,
         Source::There(remote) => remote.ask(crate::ops::Ask::Swap(Ask::Put { partition, at, counts })).await,

@@ -1,7 +1,7 @@
 //! What is asked of the system whose counts are replaced: in its own process, if it is one.
 
 use super::count::Tail;
-use super::wire::{Ask, Blob, Built, Found, Held, Key, Stored, Written};
+use super::wire::{Ask, Blob, Built, Found, Held, Key, Placed, Stored, Written};
 use crate::ops::look::now_ms;
 use crate::ops::{Out, Sight};
 use anyhow::{Context, Result, bail};
@@ -58,22 +58,21 @@ fn of_archive(row: Archived, durable: i64) -> Held {
 const LASTS: Duration = Duration::from_secs(10);
 /// How long the counters may take to get where the counts are that are to be put.
 const BEHIND: Duration = Duration::from_secs(60);
-/// A counter that runs meets a hold within its `idle_ms`, 3 s unless it was told otherwise, and on a busy partition at once.
-const MEET: Duration = Duration::from_secs(6);
-const LOOK: Duration = Duration::from_millis(5);
+const LOOK: Duration = Duration::from_millis(50);
 /// Attempts to hold a partition, each of which may be met by a loss.
 const ATTEMPTS: usize = 5;
 
 /// Puts counts in place of what there is, under the counter.
-pub(super) async fn put<S: Sight>(sight: &S, partition: i32, at: i64, counts: Vec<Built>) -> Result<i64> {
+pub(super) async fn put<S: Sight>(sight: &S, partition: i32, at: i64, counts: Vec<Built>) -> Result<Placed> {
     let mut tail = Tail::new(partition, at);
     let holder = format!("{:032x}", rand::random::<u128>());
     for _ in 0..ATTEMPTS {
         // All but the newest is read before anybody has to wait.
         let stands = wait(sight, partition, at).await?;
         tail.reach(sight.log(), stands, None).await?;
+        let held_from = Instant::now();
         let stands = match sight.counts().hold(partition, &holder, LASTS).await? {
-            Hold::Ours { at, .. } => at,
+            Hold::Ours { at } => at,
             Hold::Taken => {
                 sleep(LASTS / 10).await;
                 continue;
@@ -82,7 +81,10 @@ pub(super) async fn put<S: Sight>(sight: &S, partition: i32, at: i64, counts: Ve
         };
         let held = Holding { sight, partition, holder: &holder, stands };
         match held.replace(&mut tail, at, &counts).await {
-            Ok(Some(at)) => return Ok(at),
+            Ok(Some(at)) => {
+                let held_ms = u64::try_from(held_from.elapsed().as_millis()).unwrap_or(u64::MAX);
+                return Ok(Placed { at, held_ms });
+            }
             Ok(None) => {}
             Err(error) => {
                 // If this fails, too, the hold ends by itself.
@@ -101,7 +103,7 @@ async fn wait<S: Sight>(sight: &S, partition: i32, at: i64) -> Result<i64> {
         let stands = sight.counts().observe(partition, &[]).await.context("the counters")?.0;
         match stands {
             Some(stands) if stands >= at => return Ok(stands),
-            _ if begun.elapsed() < BEHIND => sleep(LOOK * 10).await,
+            _ if begun.elapsed() < BEHIND => sleep(LOOK).await,
             Some(stands) => bail!(
                 "the counters of partition {partition} stand at {stands}, and the counts are those of the log below {at}: \
                  does a counter run?"
@@ -128,10 +130,6 @@ impl<S: Sight> Holding<'_, S> {
         }
         tail.reach(self.sight.log(), self.stands, None).await?;
         let to = self.end().await?;
-        // A step that is under way finds another offset. Where there is none, its counter must have forgotten.
-        if to == self.stands && !self.is_met().await? {
-            return Ok(None);
-        }
         let changed_s = u32::try_from(now_ms() / 1_000).unwrap_or(u32::MAX);
         let put = |built: &Built| {
             let key = &built.key.0;
@@ -167,20 +165,6 @@ impl<S: Sight> Holding<'_, S> {
         };
         let (_, any) = tokio::try_join!(self.sight.log().read(Topic::Counted, &ranges, sink), any)?;
         Ok(if any { self.stands } else { stable })
-    }
-
-    /// Waits until a counter has met the hold, or none will. False: the hold has ended.
-    async fn is_met(&self) -> Result<bool> {
-        let begun = Instant::now();
-        loop {
-            match self.sight.counts().hold(self.partition, self.holder, LASTS).await? {
-                Hold::Ours { at, met } if at == self.stands && (met || begun.elapsed() > MEET) => {
-                    return Ok(true);
-                }
-                Hold::Ours { at, .. } if at == self.stands => sleep(LOOK).await,
-                _ => return Ok(false),
-            }
-        }
     }
 }
 

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum Ask {
     /// What is stored of these keys; answered by a `Found`.
     Look { partition: i32, keys: Vec<Key> },
-    /// Puts these counts, which hold the log's records below `at`, with what the log has behind that; answered by the
-    /// offset that they were put at.
+    /// Puts these counts, which hold the log's records below `at`, with what the log has behind that; answered by a
+    /// `Placed`.
     Put { partition: i32, at: i64, counts: Vec<Built> },
 }
 
@@ -61,6 +61,15 @@ pub(crate) struct Built {
     pub(super) key: Key,
     pub(super) views: u64,
     pub(super) sketch: Blob,
+}
+
+/// Counts are in place.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Placed {
+    /// They are of the records below this offset, where the counters stood then.
+    pub(super) at: i64,
+    /// For so long nothing of the partition was counted.
+    pub(super) held_ms: u64,
 }
 
 /// What is stored of some keys.
