@@ -23,7 +23,7 @@ pub(crate) struct Faults {
     /// The first round: with --rounds 1 one that failed is run again
     #[arg(long, default_value_t = 0)]
     first: u64,
-    /// Only kinds whose names begin so, such as Kill or Dedup
+    /// Only kinds whose names begin with one of these, such as Kill or Broker,Flip
     #[arg(long, default_value = "")]
     only: String,
     /// Only on real Kafka, Redis and Cassandra
