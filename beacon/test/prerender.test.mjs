@@ -13,8 +13,8 @@ before(async () => {
 });
 after(() => house?.stop());
 
-/** Starts a browser at a page that has `ahead` loaded ahead, and goes to `then` once the test allows it. */
-async function startBefore(ahead, then) {
+/** Starts a browser at a page that has `ahead` loaded ahead, and goes to `then` once the test allows it. Returns when it is loaded. */
+async function startBefore(t, ahead, then) {
   const activated = 'performance.getEntriesByType("navigation")[0].activationStart > 0';
   const tells = `<script>
     addEventListener("load", () => document.prerendering && ${say(`${ahead} is ready`)});
@@ -27,28 +27,26 @@ async function startBefore(ahead, then) {
     body: `<script>${when(then, `location.href = "${then}"`)}</script>`,
   });
   const browser = await launchAt(start);
+  t.after(() => browser.close());
   await site.heard(`${ahead} is ready`);
-  return browser;
 }
 
-test("a prerendered page counts when somebody goes there", async () => {
-  const browser = await startBefore("/ahead", "/ahead");
+test("a prerendered page counts when somebody goes there", async (t) => {
+  await startBefore(t, "/ahead", "/ahead");
   assert.equal(await house.views("/ahead"), 0);
   site.allow("/ahead");
   await site.heard("/ahead is seen");
   await site.answered("/ahead", 1);
   assert.equal(await house.views("/ahead"), 1);
   assert.equal(await house.views("/ahead/start"), 1);
-  await browser.close();
 });
 
-test("a prerendered page where nobody goes never counts", async () => {
+test("a prerendered page where nobody goes never counts", async (t) => {
   site.page("/elsewhere");
-  const browser = await startBefore("/unseen", "/elsewhere");
+  await startBefore(t, "/unseen", "/elsewhere");
   site.allow("/elsewhere");
   await site.answered("/elsewhere", 1);
   assert.equal(await house.views("/unseen"), 0);
   assert.equal(await house.views("/unseen/start"), 1);
   assert.deepEqual(site.arrived("/unseen"), []);
-  await browser.close();
 });
