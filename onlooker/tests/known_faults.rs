@@ -36,6 +36,12 @@ fn text_of(folder: &Path) -> String {
     text
 }
 
+/// All of the browser tests' text.
+fn browser_tests() -> String {
+    let files = fs::read_dir(root().join("beacon/test")).unwrap().map(|entry| entry.unwrap().path());
+    files.filter(|path| path.is_file()).map(|path| fs::read_to_string(path).unwrap()).collect()
+}
+
 /// Whether a function of this name stands right below a test's attribute.
 fn has_test(text: &str, name: &str) -> bool {
     let starts: Vec<usize> = text.match_indices(&format!("fn {name}(")).map(|(at, _)| at).collect();
@@ -50,6 +56,7 @@ fn has_test(text: &str, name: &str) -> bool {
 fn every_named_test_exists() {
     let page = fs::read_to_string(root().join("docs/known-faults.md")).unwrap();
     let crates = crates();
+    let in_browser = browser_tests();
     let mut texts: BTreeMap<&str, String> = BTreeMap::new();
     let (mut rows, mut missing) = (0, Vec::new());
     for line in page.lines() {
@@ -64,6 +71,12 @@ fn every_named_test_exists() {
         assert!(!names.is_empty(), "no test holds this: {line}");
         for named in names {
             let (krate, name) = named.split_once("::").unwrap();
+            if krate == "beacon" {
+                if !in_browser.contains(&format!("test(\"{name}\"")) {
+                    missing.push(named);
+                }
+                continue;
+            }
             let folder = crates.get(krate).unwrap_or_else(|| panic!("{named}: no such crate"));
             let text = texts.entry(krate).or_insert_with(|| text_of(folder));
             if !has_test(text, name) {
