@@ -68,7 +68,7 @@ export function deliver(options: Options): Delivery {
           if (!doubtful) done(entries);
           return;
         }
-        // All beacons under way share 64 KiB.
+        // Most likely too much: all that is under way from a page shares 64 KiB. Fetch would say so too late.
         if (half) throw 0;
       }
       const answer = await fetch(to, { method: "POST", body, keepalive: true, credentials: "omit" });

@@ -101,6 +101,8 @@ export function start(options: Options): Onlooker {
     look();
     delivery.flush();
   });
+  // Not every browser hides a page before it leaves it.
+  addEventListener("pagehide", delivery.flush);
   addEventListener("online", delivery.flush);
 
   const api: Onlooker = {

@@ -142,6 +142,21 @@ test("with a dwell rule a view counts after that many seconds", async () => {
   await site.answered("/read", 1);
   assert.equal(await house.views("/read"), 1);
   assert.equal(await house.views("/skimmed"), 0);
+  // Time in the background is not time, however it falls.
+  const show = (state) => page.evaluate((state) => {
+    Object.defineProperty(document, "visibilityState", { value: state, configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+  }, state);
+  await page.goto(site.page("/put-aside", { tag }));
+  await minutes(30);
+  await show("hidden");
+  await minutes(50);
+  await show("visible");
+  await minutes(20);
+  assert.deepEqual(items("/put-aside"), []);
+  await minutes(11);
+  await site.answered("/put-aside", 1);
+  await page.goto(site.page("/read", { tag }));
   // A route that is left too early takes nobody else's time.
   await page.evaluate(() => history.pushState(null, "", "/read/a"));
   await minutes(50);
