@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 /// Messages taken from the queue at once.
 const ROOM: usize = 1_024;
 const SERVE_EVERY: Duration = Duration::from_millis(100);
+/// How long a question may keep from fetching while brokers are away.
+const MEND_WAIT: Duration = Duration::from_millis(250);
 
 /// The part that other threads may hold.
 pub(crate) struct FetchClient {
@@ -44,6 +46,9 @@ impl FetchClient {
     /// First offset and end of a partition; for committed readers the end of what is decided. Blocks.
     pub(crate) fn bounds(&self, partition: i32, wait: Duration) -> Result<(i64, i64), PortError> {
         let found = self.consumer.fetch_watermarks(&self.name, partition, wait);
+        if found.is_err() {
+            self.client().context().lifeline().cut();
+        }
         found.map_err(|e| from_kafka(&e, format_args!("bounds of {} [{partition}]", self.name)))
     }
 
@@ -89,7 +94,7 @@ impl Fetcher {
         health: Arc<Health>,
     ) -> Result<Self, PortError> {
         let settings = settings::fetcher(config, committed);
-        let consumer = BaseConsumer::from_config_and_context(&settings, Watched(health))
+        let consumer = BaseConsumer::from_config_and_context(&settings, Watched::new(config, &health))
             .map_err(|error| from_kafka(&error, "making a consumer"))?;
         let native = NativeTopic::new(consumer.client(), topic)?;
         let queue = NativeQueue::new(consumer.client().native_ptr());
@@ -123,6 +128,11 @@ impl Fetcher {
         if self.served.is_none_or(|at| at.elapsed() >= SERVE_EVERY) {
             serve(&self.shared.consumer);
             self.served = Some(Instant::now());
+            let client = self.shared.client();
+            let lifeline = client.context().lifeline();
+            if lifeline.wants_mending() {
+                lifeline.mend(client, &self.shared.name, MEND_WAIT);
+            }
         }
         self.messages.fetch(&self.shared.queue, wait);
         self.messages.len() > 0

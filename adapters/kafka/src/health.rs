@@ -1,6 +1,8 @@
 //! What a client knows about its brokers, gathered from the library's callbacks.
 
+use crate::config::KafkaConfig;
 use crate::error::{denied, failed, is_refusal, unavailable};
+use crate::lifeline::Lifeline;
 use onlooker_ports::PortError;
 use rdkafka::ClientContext;
 use rdkafka::client::Client;
@@ -149,10 +151,15 @@ impl Health {
     }
 
     /// Asks for a topic's metadata, which proves that a broker answers and knows us. Blocks.
-    pub(crate) fn probe<C: ClientContext>(&self, client: &Client<C>, topic: &str, wait: Duration) {
-        match client.fetch_metadata(Some(topic), wait) {
-            Ok(_) => self.works(),
-            Err(error) => tracing::debug!(client = self.client, %error, "kafka does not answer"),
+    pub(crate) fn probe<C: ClientContext>(
+        &self,
+        lifeline: &Lifeline,
+        client: &Client<C>,
+        topic: &str,
+        wait: Duration,
+    ) {
+        if lifeline.mend(client, topic, wait) {
+            self.works();
         }
     }
 
@@ -169,15 +176,33 @@ impl Health {
 
 /// The callbacks of a client without any of its own.
 #[derive(Debug, Clone)]
-pub(crate) struct Watched(pub(crate) Arc<Health>);
+pub(crate) struct Watched {
+    health: Arc<Health>,
+    lifeline: Arc<Lifeline>,
+}
+
+impl Watched {
+    pub(crate) fn new(config: &KafkaConfig, health: &Arc<Health>) -> Self {
+        Self { health: Arc::clone(health), lifeline: Arc::new(Lifeline::new(config.brokers.join(","))) }
+    }
+
+    /// The client's own, to be mended by whoever has the client.
+    pub(crate) fn lifeline(&self) -> &Arc<Lifeline> {
+        &self.lifeline
+    }
+}
 
 impl ClientContext for Watched {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        self.0.log(level, facility, message);
+        self.health.log(level, facility, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        self.0.saw(error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Fail), reason);
+        let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Fail);
+        if code == RDKafkaErrorCode::AllBrokersDown {
+            self.lifeline.cut();
+        }
+        self.health.saw(code, reason);
     }
 }
 

@@ -97,7 +97,7 @@ pub(crate) struct Scout {
 impl Scout {
     pub(crate) fn new(config: &KafkaConfig, topic: &str) -> Result<Self, PortError> {
         login::check(config)?;
-        let watched = Watched(Health::new("history"));
+        let watched = Watched::new(config, &Health::new("history"));
         let consumer = BaseConsumer::from_config_and_context(&settings::fetcher(config, false), watched)
             .map_err(|error| from_kafka(&error, "making a consumer"))?;
         Ok(Self { consumer, topic: topic.to_owned(), wait: config.request_timeout() })

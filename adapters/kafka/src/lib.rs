@@ -7,6 +7,7 @@ mod error;
 mod fetcher;
 mod health;
 mod history;
+mod lifeline;
 mod login;
 mod metrics;
 mod native;

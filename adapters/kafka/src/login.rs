@@ -7,7 +7,6 @@ use crate::settings;
 use onlooker_ports::PortError;
 use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const ROUND: Duration = Duration::from_millis(500);
@@ -26,7 +25,7 @@ pub async fn check_login(config: &KafkaConfig) -> Result<(), PortError> {
 pub(crate) fn check(config: &KafkaConfig) -> Result<(), PortError> {
     let health = Health::new("login");
     let consumer: BaseConsumer<Watched> =
-        BaseConsumer::from_config_and_context(&settings::admin(config), Watched(Arc::clone(&health)))
+        BaseConsumer::from_config_and_context(&settings::admin(config), Watched::new(config, &health))
             .map_err(|error| from_kafka(&error, "making a client"))?;
     let begun = Instant::now();
     loop {

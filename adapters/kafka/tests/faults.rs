@@ -19,6 +19,7 @@ use support::{KafkaLog, config};
 
 const SOON: Duration = Duration::from_secs(120);
 const TICK: Duration = Duration::from_millis(100);
+const BRIEF: Duration = Duration::from_millis(10);
 
 fn one(topic: Topic, key: &str, value: &str) -> OutgoingBatch {
     let mut batch = OutgoingBatch::default();
@@ -262,4 +263,50 @@ async fn a_missing_topic_is_named_and_waited_for() {
     };
     transactor.commit(&one(Topic::Counted, "k", "v"), &[], &membership).await.unwrap();
     drop(other);
+}
+
+/// Frozen for longer than its session, a broker is fenced, and answers for a moment that there are no brokers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_forgot_itself_is_found_again_by_every_client() {
+    // Rare heartbeats: it is long until it knows itself again, at its start too.
+    let server = KafkaServer::builder().property("broker.heartbeat.interval.ms", "3000").start().unwrap();
+    let short = KafkaConfig {
+        request_timeout_ms: 5_000,
+        delivery_timeout_ms: 5_000,
+        transaction_timeout_ms: 5_000,
+        ..config(&server.bootstrap())
+    };
+    let log = KafkaLog::create(short, 1, 1).await;
+    let writer = log.writer().await;
+    append_at_last(&writer, one(Topic::Views, "k", "0")).await;
+    let mut members = Vec::new();
+    for n in 0..6 {
+        let mut member = Collector::new(log.reader(Topic::Views, &format!("forgotten-{n}")).await);
+        member.until("the first record", |member| !member.values.is_empty()).await;
+        members.push(member);
+    }
+    for round in 1..=3 {
+        server.pause().unwrap();
+        // The fault's length: beyond the broker's session.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        server.resume().unwrap();
+        // Questions in the moment when the broker does not know itself.
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(3) {
+            for member in &mut members {
+                let _metadata = tokio::time::timeout(BRIEF, member.reader.partitions()).await;
+                let _bounds = tokio::time::timeout(BRIEF, member.reader.bounds(0)).await;
+            }
+        }
+        append_at_last(&writer, one(Topic::Views, "k", &round.to_string())).await;
+        for member in &mut members {
+            member
+                .until("what came after the freeze", |member| member.values.contains(&round.to_string()))
+                .await;
+            let begun = Instant::now();
+            while let Err(error) = member.reader.bounds(0).await {
+                assert!(begun.elapsed() < SOON, "nobody knows the log's bounds: {error}");
+            }
+        }
+    }
 }

@@ -117,7 +117,7 @@ pub(crate) async fn group_notes(
 
 /// Who is in a group, and who has which partition of the topic. Blocks.
 pub(crate) fn describe(config: &KafkaConfig, group: &str, topic: &str) -> Result<Described, PortError> {
-    let watched = Watched(Health::new("admin"));
+    let watched = Watched::new(config, &Health::new("admin"));
     let client: AdminClient<Watched> =
         AdminClient::from_config_and_context(&settings::admin(config), watched)
             .map_err(|error| from_kafka(&error, "making an admin client"))?;
@@ -134,7 +134,7 @@ struct Observer {
 impl Observer {
     fn new(config: &KafkaConfig, group: &str) -> Result<Self, PortError> {
         login::check(config)?;
-        let watched = Watched(Health::new("admin"));
+        let watched = Watched::new(config, &Health::new("admin"));
         let consumer = BaseConsumer::from_config_and_context(&settings::member(config, group), watched)
             .map_err(|error| from_kafka(&error, "making a client"))?;
         Ok(Self { consumer, wait: config.request_timeout() })

@@ -153,7 +153,7 @@ struct Admin {
 impl Admin {
     async fn connect(config: &KafkaConfig) -> Result<Self, PortError> {
         check_login(config).await?;
-        let watched = Watched(Health::new("admin"));
+        let watched = Watched::new(config, &Health::new("admin"));
         let client = AdminClient::from_config_and_context(&settings::admin(config), watched)
             .map_err(|error| from_kafka(&error, "making an admin client"))?;
         Ok(Self { client, wait: config.request_timeout() })

@@ -12,10 +12,12 @@ pub(crate) use fetch::{Message, MessageBatch, NativeQueue, cached_end};
 pub(crate) use produce::{NativeTopic, produce};
 pub(crate) use transaction::{NativeError, commit_transaction, generation, send_offsets};
 
+use rdkafka::ClientContext;
+use rdkafka::client::Client;
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka_sys as sys;
 use rdkafka_sys::types::{RDKafkaMessage, RDKafkaRespErr};
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::ptr;
 use std::time::Duration;
 
@@ -37,6 +39,14 @@ pub(crate) fn code_of(raw: i32) -> RDKafkaErrorCode {
 fn last_error() -> RDKafkaErrorCode {
     // SAFETY: reads a variable of this thread.
     unsafe { sys::rd_kafka_last_error() }.into()
+}
+
+/// Tells a client of brokers (as in `bootstrap.servers`) that it may have forgotten; those that it knows stay.
+pub(crate) fn add_brokers<C: ClientContext>(client: &Client<C>, brokers: &str) {
+    // A list with a NUL in it was refused when the client was made.
+    let Ok(brokers) = CString::new(brokers) else { return };
+    // SAFETY: the client lives as long as the reference, and the library copies the text.
+    unsafe { sys::rd_kafka_brokers_add(client.native_ptr(), brokers.as_ptr()) };
 }
 
 fn millis(wait: Duration) -> i32 {

@@ -128,8 +128,11 @@ pub(crate) fn run(consumer: Arc<BaseConsumer<MemberContext>>, shared: &Shared, h
                 shared.fail(error);
             }
         }
-        if health.is_down() && probed.is_none_or(|at| at.elapsed() > PROBE_EVERY) {
-            health.probe(consumer.client(), topic, PROBE_EVERY);
+        let lifeline = consumer.context().watched.lifeline();
+        if (health.is_down() || lifeline.wants_mending())
+            && probed.is_none_or(|at| at.elapsed() > PROBE_EVERY)
+        {
+            health.probe(lifeline, consumer.client(), topic, PROBE_EVERY);
             probed = Some(Instant::now());
         }
     }

@@ -58,7 +58,7 @@ impl KafkaReader {
         let fetcher = Fetcher::open(config, &name, true, Arc::clone(&health))?;
         let fetch = Arc::clone(fetcher.shared());
         let context = MemberContext {
-            watched: Watched(Arc::clone(&health)),
+            watched: Watched::new(config, &health),
             group: group.to_owned(),
             topic: name.clone(),
             role: topic,

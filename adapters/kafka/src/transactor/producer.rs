@@ -68,7 +68,7 @@ pub(super) enum StepError {
 impl TransactionalProducer {
     pub(super) fn make(config: &KafkaConfig, id: &str, health: &Arc<Health>) -> Result<Self, PortError> {
         let failure = Arc::new(Mutex::new(None));
-        let context = Context { watched: Watched(Arc::clone(health)), failure: Arc::clone(&failure) };
+        let context = Context { watched: Watched::new(config, health), failure: Arc::clone(&failure) };
         let inner = ThreadedProducer::from_config_and_context(&settings::transactor(config, id), context)
             .map_err(|error| from_kafka(&error, "making a transactional producer"))?;
         Ok(Self { topics: Vec::new(), inner, failure, introduced: false })
@@ -121,6 +121,12 @@ impl TransactionalProducer {
                 requires_abort: false,
             }),
         })
+    }
+
+    /// After a question that had no answer: it may have nobody left to ask.
+    pub(super) fn renew_brokers(&self) {
+        let client = self.inner.client();
+        client.context().watched.lifeline().renew(client);
     }
 
     pub(super) fn forget_failure(&self) {

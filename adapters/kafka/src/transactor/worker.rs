@@ -76,6 +76,7 @@ impl Worker {
                         from_code(error.code(), format_args!("starting transactions: {}", error.string()));
                     // One that may be asked again is kept, and goes on connecting meanwhile.
                     if retriable {
+                        producer.renew_brokers();
                         self.producer = Some(producer);
                     }
                     return Err(error);

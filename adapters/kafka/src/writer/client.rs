@@ -59,7 +59,7 @@ pub(super) struct Client {
 impl Client {
     pub(super) fn start(config: &KafkaConfig, metrics: &WriterMetrics) -> Result<Arc<Self>, PortError> {
         let health = Health::new("writer");
-        let context = Context(Watched(Arc::clone(&health)));
+        let context = Context(Watched::new(config, &health));
         let producer = BaseProducer::from_config_and_context(&settings::writer(config), context)
             .map_err(|error| from_kafka(&error, "making a producer"))?;
         let producer = Arc::new(producer);
@@ -141,7 +141,8 @@ impl Poller {
             // start, and when readiness keeps the traffic away because the brokers were down.
             let unknown = self.health.is_down() || !self.health.has_worked();
             if unknown && probed.is_none_or(|at| at.elapsed() > PROBE_EVERY) {
-                self.health.probe(self.producer.client(), &self.topic, PROBE_EVERY);
+                let client = self.producer.client();
+                self.health.probe(client.context().0.lifeline(), client, &self.topic, PROBE_EVERY);
                 probed = Some(Instant::now());
             }
         }
