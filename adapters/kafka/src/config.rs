@@ -47,6 +47,9 @@ pub struct KafkaConfig {
     pub transaction_timeout_ms: u64,
     /// How long a reader may stand still although records wait, before it says so. Milliseconds.
     pub stall_timeout_ms: u64,
+    /// How many partitions the logs of views and of counted views have; 0: as many as are found. Comes from the layout.
+    #[serde(skip)]
+    pub partitions: u32,
 }
 
 /// Names of the topics.
@@ -166,6 +169,7 @@ impl Default for KafkaConfig {
             session_timeout_ms: 10_000,
             transaction_timeout_ms: 10_000,
             stall_timeout_ms: 30_000,
+            partitions: 0,
         }
     }
 }
@@ -210,6 +214,11 @@ pub struct ConfigError {
 }
 
 impl KafkaConfig {
+    /// Over how many partitions a topic's keys are spread; 0: as many as it has at first.
+    pub(crate) fn spread(&self, topic: Topic) -> u32 {
+        if matches!(topic, Topic::Views | Topic::Counted) { self.partitions } else { 0 }
+    }
+
     /// Checks the values, all at once.
     pub fn faults(&self) -> Vec<ConfigError> {
         let mut faults = Vec::new();

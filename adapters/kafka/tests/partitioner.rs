@@ -5,8 +5,9 @@
 mod support;
 
 use onlooker_event::partition_of;
+use onlooker_kafka::KafkaConfig;
 use onlooker_ports::conformance::log::LogUnderTest;
-use onlooker_ports::{GroupEvent, GroupReader, LogWriter, OutgoingBatch, Topic};
+use onlooker_ports::{GroupEvent, GroupReader, LogWriter, OutgoingBatch, Topic, Transactor};
 use onlooker_testkit::shared;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -39,17 +40,11 @@ fn our_arithmetic_is_javas() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn our_producer_sends_where_java_sends() {
-    let log = KafkaLog::create(config(&shared::kafka().bootstrap()), 5, 1).await;
-    let expected: BTreeMap<Vec<u8>, i32> =
-        written_by_java().into_iter().map(|(key, [of_5, ..])| (key, of_5)).collect();
-    let mut batch = OutgoingBatch::default();
-    expected.keys().for_each(|key| batch.push(Topic::Views, key, b"v"));
-    log.writer().await.append(batch).await.unwrap();
-    let mut reader = log.reader(Topic::Views, "java").await;
+/// Where this log's topic has so many records, and which they are.
+async fn found(log: &KafkaLog, topic: Topic, count: usize) -> BTreeMap<Vec<u8>, i32> {
+    let mut reader = log.reader(topic, "java").await;
     let mut found = BTreeMap::new();
-    while found.len() < expected.len() {
+    while found.len() < count {
         match next(&mut reader, SOON).await.unwrap() {
             GroupEvent::Assigned { partitions, .. } => {
                 for partition in partitions {
@@ -62,5 +57,43 @@ async fn our_producer_sends_where_java_sends() {
             _ => {}
         }
     }
-    assert_eq!(found, expected);
+    found
+}
+
+fn of_5() -> BTreeMap<Vec<u8>, i32> {
+    written_by_java().into_iter().map(|(key, [of_5, ..])| (key, of_5)).collect()
+}
+
+fn batch(topic: Topic, expected: &BTreeMap<Vec<u8>, i32>) -> OutgoingBatch {
+    let mut batch = OutgoingBatch::default();
+    expected.keys().for_each(|key| batch.push(topic, key, b"v"));
+    batch
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn our_producer_sends_where_java_sends() {
+    let log = KafkaLog::create(config(&shared::kafka().bootstrap()), 5, 1).await;
+    let expected = of_5();
+    log.writer().await.append(batch(Topic::Views, &expected)).await.unwrap();
+    assert_eq!(found(&log, Topic::Views, expected.len()).await, expected);
+}
+
+/// Somebody added partitions: whoever writes before it is noticed writes nothing into a wrong one.
+#[tokio::test(flavor = "multi_thread")]
+async fn partitions_that_were_added_get_no_key() {
+    let config = KafkaConfig { partitions: 5, ..config(&shared::kafka().bootstrap()) };
+    let log = KafkaLog::create(config, 8, 1).await;
+    let expected = of_5();
+    log.writer().await.append(batch(Topic::Views, &expected)).await.unwrap();
+    assert_eq!(found(&log, Topic::Views, expected.len()).await, expected);
+
+    let mut other = log.reader(Topic::Views, "member").await;
+    let membership = loop {
+        if let Some(GroupEvent::Assigned { membership, .. }) = next(&mut other, SOON).await {
+            break membership;
+        }
+    };
+    let mut transactor = log.transactor(Topic::Views).await;
+    transactor.commit(&batch(Topic::Counted, &expected), &[], &membership).await.unwrap();
+    assert_eq!(found(&log, Topic::Counted, expected.len()).await, expected);
 }

@@ -106,6 +106,7 @@ impl<C: CountStore, A: Archive, W: LogWriter> Worker<C, A, W> {
         let asked_ms = now_ms();
         let (earliest, end) = match self.desk.bounds().await? {
             Ok(bounds) => bounds,
+            Err(error) if !error.is_transient() => return self.trouble(Server::Log, error).await.map(Some),
             Err(error) => {
                 // The reader goes on by itself; counting does not depend on this.
                 self.next_look = Instant::now() + LOOK_AGAIN;
@@ -146,6 +147,11 @@ impl<C: CountStore, A: Archive, W: LogWriter> Worker<C, A, W> {
     /// The log does not have what comes next.
     async fn out_of_range(&mut self, wanted: i64, earliest: i64, end: i64) -> Result<(), Halt> {
         if wanted > end {
+            // Made anew it may soon be long enough again. Who asks for its bounds is told which topic it is.
+            if let Err(error) = self.desk.bounds().await? {
+                let answer = self.trouble(Server::Log, error).await?;
+                return self.answer(answer).await;
+            }
             tracing::error!(
                 partition = self.partition,
                 applied = wanted,

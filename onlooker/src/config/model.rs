@@ -250,6 +250,16 @@ fn unknown_section(name: &str, faults: &mut Vec<Fault>) {
 }
 
 impl Config {
+    /// Tells the log's clients over how many partitions its keys are spread.
+    #[cfg_attr(not(feature = "cluster"), expect(unused_mut, reason = "there are no clients"))]
+    fn with_layout(mut self) -> Self {
+        #[cfg(feature = "cluster")]
+        {
+            self.cluster.kafka.partitions = self.layout.partitions;
+        }
+        self
+    }
+
     /// The same with other rules: what a verdict depends on besides the log, of the sections `[filter]` and `[sites]`.
     /// What they do not set stays.
     pub(crate) fn with_rules(&self, rules: &Table) -> anyhow::Result<Config> {
@@ -370,7 +380,7 @@ impl Config {
             faults.extend(counts_api_faults(config));
         }
         match whole {
-            Some(config) if faults.is_empty() => Ok(config),
+            Some(config) if faults.is_empty() => Ok(config.with_layout()),
             _ => Err(Faults(faults)),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{TRACE_HEADER, code_of, error_of, last_error};
 use crate::error::{failed, from_code};
-use onlooker_event::TraceParent;
+use onlooker_event::{TraceParent, partition_of};
 use onlooker_ports::{OutgoingRef, PortError};
 use rdkafka::ClientContext;
 use rdkafka::client::Client;
@@ -11,8 +11,9 @@ use rdkafka_sys as sys;
 use rdkafka_sys::types::{RDKafka, RDKafkaMessage, RDKafkaRespErr, RDKafkaTopic};
 use std::ffi::{CString, c_void};
 use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Lets the partitioner choose.
+/// Lets the partitioner choose; and what the partitioner says if there is none.
 const ANY_PARTITION: i32 = -1;
 
 /// A topic of one client. It must be dropped before the client: keep it in a field above the client's.
@@ -20,6 +21,8 @@ const ANY_PARTITION: i32 = -1;
 pub(crate) struct NativeTopic {
     topic: *mut RDKafkaTopic,
     client: *mut RDKafka,
+    /// Over how many partitions keys are spread; 0: not known yet. The library has its address.
+    _spread: Option<Box<AtomicU32>>,
 }
 
 // SAFETY: the library allows every function on a topic from any thread at any time.
@@ -34,7 +37,32 @@ impl NativeTopic {
         if topic.is_null() {
             return Err(from_code(last_error(), format_args!("topic {name}")));
         }
-        Ok(Self { topic, client: client.native_ptr() })
+        Ok(Self { topic, client: client.native_ptr(), _spread: None })
+    }
+
+    /// To be written to. Keys are spread over this many partitions, or 0: over as many as the topic has when the first
+    /// record is sent, however many it gets later. Else a key would move when somebody adds partitions. Only the first topic
+    /// of a name that the client hears of is made as told, so before any question about it.
+    pub(crate) fn spread<C: ClientContext>(
+        client: &Client<C>,
+        name: &str,
+        partitions: u32,
+    ) -> Result<Self, PortError> {
+        let c_name = CString::new(name).map_err(|_| failed("a topic's name has a NUL"))?;
+        let spread = Box::new(AtomicU32::new(partitions));
+        // SAFETY: the client lives; the settings are ours until the topic takes them over; the number lives on the heap for
+        // as long as the topic, which is destroyed first, and after the last record was sent.
+        let topic = unsafe {
+            let settings = sys::rd_kafka_default_topic_conf_dup(client.native_ptr());
+            sys::rd_kafka_topic_conf_set_partitioner_cb(settings, Some(partition));
+            let number: *const AtomicU32 = &raw const *spread;
+            sys::rd_kafka_topic_conf_set_opaque(settings, number.cast::<c_void>().cast_mut());
+            sys::rd_kafka_topic_new(client.native_ptr(), c_name.as_ptr(), settings)
+        };
+        if topic.is_null() {
+            return Err(from_code(last_error(), format_args!("topic {name}")));
+        }
+        Ok(Self { topic, client: client.native_ptr(), _spread: Some(spread) })
     }
 
     pub(crate) fn ptr(&self) -> *mut RDKafkaTopic {
@@ -47,6 +75,32 @@ impl Drop for NativeTopic {
         // SAFETY: made by `new` and destroyed once.
         unsafe { sys::rd_kafka_topic_destroy(self.topic) }
     }
+}
+
+/// Where a record goes: Kafka's own arithmetic, over a number of partitions that does not change.
+unsafe extern "C" fn partition(
+    topic: *const RDKafkaTopic,
+    key: *const c_void,
+    length: usize,
+    partitions: i32,
+    spread: *mut c_void,
+    record: *mut c_void,
+) -> i32 {
+    if key.is_null() {
+        // SAFETY: as we were called.
+        return unsafe {
+            sys::rd_kafka_msg_partitioner_random(topic, key, length, partitions, spread, record)
+        };
+    }
+    // SAFETY: the library gives what `spread` gave it, and the record's key.
+    let (spread, key) =
+        unsafe { (&*spread.cast::<AtomicU32>(), std::slice::from_raw_parts(key.cast::<u8>(), length)) };
+    let now = partitions.cast_unsigned();
+    let first = spread.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+    let of = first.map_or_else(|known| known, |_| now);
+    let chosen = partition_of(key, of);
+    // Not there: the record fails.
+    if chosen < partitions { chosen } else { ANY_PARTITION }
 }
 
 /// Hands over a run of records of one topic; the library copies them and chooses the partition by the key.

@@ -5,6 +5,7 @@
 
 mod buffer;
 mod fetch;
+mod incarnation;
 mod member;
 mod membership;
 mod shared;
@@ -19,6 +20,7 @@ use crate::metrics::ReaderMetrics;
 use crate::settings;
 use buffer::Buffer;
 use fetch::FetchThread;
+use incarnation::Incarnation;
 use member::MemberContext;
 use onlooker_ports::{Committed, GroupEvent, GroupReader, PortError, Position, Topic};
 use rdkafka::config::FromClientConfigAndContext;
@@ -42,6 +44,7 @@ pub struct KafkaReader {
     health: Arc<Health>,
     topic: String,
     request_timeout: Duration,
+    incarnation: Arc<Incarnation>,
     closed: Option<oneshot::Receiver<()>>,
 }
 
@@ -95,6 +98,7 @@ impl KafkaReader {
             health,
             topic: name,
             request_timeout: config.request_timeout(),
+            incarnation: Arc::default(),
             closed: Some(closed),
         })
     }
@@ -211,7 +215,14 @@ impl GroupReader for KafkaReader {
 
     async fn bounds(&mut self, partition: i32) -> Result<(i64, i64), PortError> {
         let Some(fetch) = self.fetch.clone() else { return Err(failed("the reader is closed")) };
-        self.ask(move |_, _, wait| fetch.bounds(partition, wait)).await
+        let incarnation = Arc::clone(&self.incarnation);
+        self.ask(move |member, topic, wait| {
+            // In this order: bounds of a topic that was made anew in between do no harm, since the next question tells.
+            let bounds = fetch.bounds(partition, wait);
+            incarnation.check(member.client(), topic, wait)?;
+            bounds
+        })
+        .await
     }
 
     async fn commit(&mut self, positions: &[Position]) -> Result<(), PortError> {

@@ -101,7 +101,8 @@ impl TransactionalProducer {
         let index = match self.topics.iter().position(|(of, _)| *of == topic) {
             Some(index) => index,
             None => {
-                let native = NativeTopic::new(self.inner.client(), config.topics.get(topic))?;
+                let native =
+                    NativeTopic::spread(self.inner.client(), config.topics.get(topic), config.spread(topic))?;
                 self.topics.push((topic, native));
                 self.topics.len() - 1
             }

@@ -14,8 +14,8 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::DeliveryResult;
 use rdkafka::producer::{BaseProducer, Producer, ProducerContext};
 use std::ffi::c_void;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How long the polling thread sleeps when nothing is acknowledged; it wakes at once when something is.
@@ -50,8 +50,8 @@ impl ProducerContext for Context {
 pub(super) struct Client {
     pub(super) health: Arc<Health>,
     // Topics before the producer: they are dropped first.
-    topics: [OnceLock<NativeTopic>; TOPICS.len()],
-    names: [String; TOPICS.len()],
+    topics: Vec<NativeTopic>,
+    #[cfg_attr(not(test), expect(dead_code, reason = "outlives the topics"))]
     pub(super) producer: Arc<BaseProducer<Context>>,
     stopped: Arc<AtomicBool>,
 }
@@ -62,6 +62,10 @@ impl Client {
         let context = Context(Watched::new(config, &health));
         let producer = BaseProducer::from_config_and_context(&settings::writer(config), context)
             .map_err(|error| from_kafka(&error, "making a producer"))?;
+        // Before the poller asks about one of them.
+        let native =
+            |topic| NativeTopic::spread(producer.client(), config.topics.get(topic), config.spread(topic));
+        let topics = TOPICS.into_iter().map(native).collect::<Result<_, _>>()?;
         let producer = Arc::new(producer);
         let stopped = Arc::new(AtomicBool::new(false));
         let poller = Poller {
@@ -75,8 +79,7 @@ impl Client {
             .name("kafka-writer".into())
             .spawn(move || poller.run())
             .map_err(|error| failed(format_args!("cannot start a thread: {error}")))?;
-        let names = TOPICS.map(|topic| config.topics.get(topic).to_owned());
-        Ok(Arc::new(Self { health, topics: Default::default(), names, producer, stopped }))
+        Ok(Arc::new(Self { health, topics, producer, stopped }))
     }
 
     /// What a fatal error means to the caller: the next append finds a new client.
@@ -88,19 +91,8 @@ impl Client {
         }
     }
 
-    fn topic(&self, index: usize) -> Result<&NativeTopic, PortError> {
-        let (Some(cell), Some(name)) = (self.topics.get(index), self.names.get(index)) else {
-            return Err(failed("no such topic"));
-        };
-        if cell.get().is_none() {
-            // Of two that come at once the second is dropped again.
-            let _lost = cell.set(NativeTopic::new(self.producer.client(), name)?);
-        }
-        cell.get().ok_or_else(|| failed("no such topic"))
-    }
-
     pub(super) fn enqueue(&self, batch: &OutgoingBatch, pending: &Arc<Pending>) -> Result<(), PortError> {
-        for (index, topic) in TOPICS.into_iter().enumerate() {
+        for (topic, native) in TOPICS.into_iter().zip(&self.topics) {
             let records: Vec<_> = batch.iter().filter(|record| record.topic == topic).collect();
             if records.is_empty() {
                 continue;
@@ -108,7 +100,7 @@ impl Client {
             let tag = || Arc::into_raw(Arc::clone(pending)).cast::<c_void>().cast_mut();
             // SAFETY: the pointer is one that `tag` made, and no delivery report will carry it.
             let untag = |tag: *mut c_void| drop(unsafe { Arc::from_raw(tag.cast_const().cast::<Pending>()) });
-            if let Some((_, code)) = native::produce(self.topic(index)?, &records, tag, untag) {
+            if let Some((_, code)) = native::produce(native, &records, tag, untag) {
                 pending.fail(code);
             }
         }

@@ -13,6 +13,10 @@ use std::path::Path;
 use std::time::Duration;
 
 /// A partition and an offset.
+/// An hour of append time, since 1970.
+type Hour = i64;
+/// Counted views: event time in seconds, and the hour in which each was counted.
+type Seen = Vec<(i64, Hour)>;
 type Place = (i32, i64);
 
 /// Sketch and number by the key that they count.
@@ -131,9 +135,9 @@ impl Books {
     /// is less than 30 minutes away, or its id was counted before. Remembered is what was counted in the partition's
     /// present hour of append time and in the one before; that time never goes back.
     fn rule(&self) -> HashSet<Place> {
-        let mut times: HashMap<(Vec<u8>, &str), Vec<(i64, i64)>> = HashMap::new();
-        let mut ids: HashMap<(Vec<u8>, &str, &str), i64> = HashMap::new();
-        let mut hours: HashMap<i32, i64> = HashMap::new();
+        let mut times: HashMap<(Vec<u8>, &str), Seen> = HashMap::new();
+        let mut ids: HashMap<(Vec<u8>, &str, &str), Hour> = HashMap::new();
+        let mut hours: HashMap<i32, Hour> = HashMap::new();
         let mut expected = HashSet::new();
         for ((place, view), append_ms) in self.views.iter().zip(&self.appended_ms) {
             let hour = hours.entry(place.0).or_insert(i64::MIN);

@@ -120,7 +120,10 @@ impl Field {
         let (roles, count, needed) =
             (Arc::clone(&self.roles), Arc::clone(&again), self.certificates.is_some());
         let task = tokio::spawn(async move {
-            while needed {
+            if !needed {
+                return;
+            }
+            loop {
                 tokio::time::sleep(Duration::from_millis(200)).await;
                 for role in roles.iter().filter(|role| !role.is_alive() && was_refused(role)) {
                     count.fetch_add(1, Ordering::Relaxed);
