@@ -13,6 +13,7 @@ use onlooker_ports::{PortError, Topic};
 use onlooker_redis::{Client, Layout, RedisCounters, RedisDedup, RedisReader, Role};
 use onlooker_scylla::ScyllaArchive;
 use onlooker_stage::Backoff;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// Passes what waiting can put right, with a warning.
@@ -57,9 +58,10 @@ pub(crate) async fn filter_ports(
         settled(say_topic_of_views(config, &dedup).await)?;
     }
     warn_all(settled(dedup.check().await)?);
-    let watched = (config.clone(), dedup.clone());
-    let watch = watch_store(watched, async |(config, dedup)| {
+    let watched = (config.clone(), dedup.clone(), OnceLock::new());
+    let watch = watch_store(watched, async |(config, dedup, counted)| {
         say_topic_of_views(config, dedup).await?;
+        still_the_topic_of_counted(config, counted).await?;
         dedup.check().await.map(drop)
     });
     let ports = FilterPorts {
@@ -73,6 +75,24 @@ pub(crate) async fn filter_ports(
 
 async fn say_topic_of_views(config: &Config, dedup: &RedisDedup) -> Result<(), PortError> {
     dedup.belongs_to(&admin::topic_id(&config.cluster.kafka, Topic::Views).await?)
+}
+
+/// No store of a filter knows which topic its verdicts go to. So it is the one that was there when it was first asked for.
+async fn still_the_topic_of_counted(config: &Config, first: &OnceLock<String>) -> Result<(), PortError> {
+    let kafka = &config.cluster.kafka;
+    let id = admin::topic_id(kafka, Topic::Counted).await?;
+    let first = first.get_or_init(|| id.clone());
+    if *first == id {
+        return Ok(());
+    }
+    let name = kafka.topics.get(Topic::Counted);
+    Err(PortError::Misconfigured {
+        server: "kafka",
+        detail: format!(
+            "topic {name} was made anew: it is {id}, and was {first}; what was counted from the former one is another log's, \
+             so it needs a layout.generation of its own"
+        ),
+    })
 }
 
 fn open_dedup(config: &Config) -> Result<RedisDedup> {

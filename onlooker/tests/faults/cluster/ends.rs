@@ -40,13 +40,12 @@ async fn anew(field: &Field, hands: &Hands, topics: &[&str], concerned: &[&str],
     field.check(timeline).await;
     let archive = field.system.archive().await;
     let before = archive.rows().await;
-    // Where the old topics end. A room looks every half a minute whether its topic still is the same one; it may go on
-    // in the new one where it was in the old one only if that has grown as long by then.
+    // How much lies in the old topics: the new ones grow as long, so that the old offsets are within them again.
     let partitions = 0..i32::try_from(field.system.partitions).unwrap();
     let log = field.system.log();
     let ends =
         |topic: &&str| partitions.clone().map(|partition| log.end(topic, partition)).collect::<Vec<_>>();
-    let shortest = tokio::task::block_in_place(|| topics.iter().flat_map(ends).min()).unwrap();
+    let all: i64 = tokio::task::block_in_place(|| topics.iter().flat_map(ends).sum());
     timeline.note(format!("{topics:?} are deleted"));
     for topic in topics {
         hands.remove(topic).await;
@@ -56,14 +55,18 @@ async fn anew(field: &Field, hands: &Hands, topics: &[&str], concerned: &[&str],
     assert!(topics.iter().all(|topic| said.contains(&format!("{topic}: created"))), "{said}");
     let http = field.system.http();
     let mut taken = 0;
-    while taken < shortest / 4 {
-        let view = wire("item 0", &format!("viewer of the new topic {taken}"), &format!("new {taken}"));
-        if let Some((202, _)) = http.try_send(&json!([view])).await {
-            taken += 1;
+    while taken < all * 3 / 2 {
+        let view = |n| {
+            let n = taken + n;
+            wire(&format!("item {}", n % 200), &format!("viewer of the new topic {n}"), &format!("new {n}"))
+        };
+        if let Some((202, _)) = http.try_send(&json!((0..50).map(view).collect::<Vec<_>>())).await {
+            taken += 50;
         }
     }
     timeline.note(format!("{taken} views were taken into what is new"));
-    refuse(field, concerned, timeline);
+    let knows = |role: &Role| topics.contains(&"views") || role.name().starts_with("counter");
+    refuse(field, concerned, knows, timeline);
     assert!(archive.rows().await == before, "what was counted of the old topics has changed");
 }
 
@@ -79,27 +82,18 @@ async fn more_partitions(
     let log = field.system.log();
     let judged = || log.records("views.counted").len() + log.records("views.ignored").len() > 200;
     tokio::task::block_in_place(|| wait_until("views to be judged", LONG, judged)).unwrap();
-    let partitions = 0..i32::try_from(field.system.partitions).unwrap();
-    let end = |partition| log.end("views.counted", partition);
-    let before: Vec<i64> = tokio::task::block_in_place(|| partitions.map(end).collect());
     timeline.note(format!("{topics:?} get {count} partitions"));
     for topic in topics {
         hands.add_partitions(topic, count).await;
     }
-    refuse(field, concerned, timeline);
+    refuse(field, concerned, |_| true, timeline);
     let taken = tokio::time::timeout(LONG, load.end()).await.expect("collectors go on");
     field.acknowledged.extend(taken);
     let counted = log.counted();
-    // A filter goes on until it has looked at the topics again, and Kafka's client spreads keys over all that it knows of.
+    // A filter goes on until it has looked at the topics again, and spreads keys over the partitions of the layout.
     let is_astray = |read: &Read| read.partition != partition_of(&read.key, field.system.partitions);
     let astray: Vec<&Read> = counted.iter().map(|(read, _)| read).filter(|read| is_astray(read)).collect();
-    for read in &astray {
-        let known = before.get(usize::try_from(read.partition).unwrap());
-        assert!(topics.contains(&"views.counted"), "a verdict in another partition");
-        assert!(known.is_none_or(|end| read.offset >= *end), "a verdict of before is in another partition");
-    }
-    timeline.note(format!("{} verdicts are in another partition", astray.len()));
-    eprintln!("{topics:?}: {} of {} verdicts are in another partition", astray.len(), counted.len());
+    assert!(astray.is_empty(), "{} of {} verdicts are in another partition", astray.len(), counted.len());
     let mut outcomes: HashMap<(i32, i64), usize> = HashMap::new();
     let ignored = log.ignored();
     let of_counted = counted.iter().map(|(_, c)| (c.source_partition, c.source_offset));
@@ -127,11 +121,15 @@ async fn more_partitions(
 }
 
 /// Each ends by itself and says why, and so does whoever is started in its place.
-fn refuse(field: &Field, concerned: &[&str], timeline: &Timeline) {
+fn refuse(field: &Field, concerned: &[&str], knows: impl Fn(&Role) -> bool, timeline: &Timeline) {
     tokio::task::block_in_place(|| {
         for attempt in 0..2 {
             for role in field.of(concerned) {
                 if attempt > 0 {
+                    // What a filter remembers is of `views`: it has nothing to compare another topic of verdicts with.
+                    if !knows(role) {
+                        continue;
+                    }
                     role.restart();
                 }
                 role.wait_end();
