@@ -13,11 +13,11 @@ use std::path::Path;
 use std::time::Duration;
 
 /// A partition and an offset.
+type Place = (i32, i64);
 /// An hour of append time, since 1970.
 type Hour = i64;
 /// Counted views: event time in seconds, and the hour in which each was counted.
 type Seen = Vec<(i64, Hour)>;
-type Place = (i32, i64);
 
 /// Sketch and number by the key that they count.
 pub(crate) type Counts = BTreeMap<String, (Sketch, u64)>;
