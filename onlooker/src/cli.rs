@@ -8,7 +8,7 @@ use crate::wiring::cluster;
 use crate::{carry, get, import, ops, run, size};
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -119,9 +119,21 @@ pub(crate) fn main() -> ExitCode {
     runtime.shutdown_background();
     match result {
         Ok(code) => code,
+        // As a program ends that a signal tells of it: whoever read has seen enough (`| head`).
+        Err(error) if is_reader_gone(&error) => ExitCode::from(128 + 13),
         Err(error) => fail(&error),
     }
 }
+
+/// True if nobody reads standard output any more.
+fn is_reader_gone(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<ReaderGone>().is_some()
+}
+
+/// Nobody reads standard output any more.
+#[derive(Debug, thiserror::Error)]
+#[error("nobody reads standard output any more")]
+struct ReaderGone;
 
 fn fail(error: &anyhow::Error) -> ExitCode {
     eprintln!("onlooker: {error:#}");
@@ -225,7 +237,10 @@ fn show(command: ConfigCommand, from: &Configuration, env: &[(String, String)]) 
 /// Writes to standard output. Whoever reads there may have gone (`| head`) or have a full disk: an error, and no panic.
 pub(crate) fn say(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("writing to standard output")
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(ReaderGone.into()),
+        written => written.context("writing to standard output"),
+    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use super::finding::{Finding, Level, in_time};
 use super::{Out, Sight, exit};
 use crate::cli::say;
 use anyhow::Result;
+use futures::future::join_all;
 use onlooker_ports::{CountObserver, GroupState, GroupView, LogObserver, Topic};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -38,13 +39,15 @@ pub(super) async fn answer<S: Sight>(sight: &S, _: Ask, out: Out) -> Result<()> 
     if log_is_down {
         return Ok(());
     }
-    for topic in super::topics::ALL {
-        out.line(&of_topic(sight, topic).await).await?;
-    }
-    for topic in [Topic::Views, Topic::Counted] {
-        if topic == Topic::Views || !counts_are_down {
-            out.line(&of_group(sight, topic).await).await?;
-        }
+    // At once: each may take as long as people are willing to wait for all of them.
+    let groups = [Topic::Views, Topic::Counted].into_iter();
+    let groups = groups.filter(|topic| *topic == Topic::Views || !counts_are_down);
+    let (topics, groups) = tokio::join!(
+        join_all(super::topics::ALL.into_iter().map(|topic| of_topic(sight, topic))),
+        join_all(groups.map(|topic| of_group(sight, topic))),
+    );
+    for finding in topics.iter().chain(&groups) {
+        out.line(finding).await?;
     }
     Ok(())
 }
@@ -69,7 +72,7 @@ async fn of_group<S: Sight>(sight: &S, topic: Topic) -> Finding {
     let looked = async {
         let Some(group) = sight.log().group(topic).await? else { return Ok(None) };
         let bounds = sight.log().bounds(topic).await?;
-        let mut waiting = 0;
+        let (mut waiting, mut ahead) = (0, None);
         for (partition, ((committed, _), bounds)) in (0..).zip(group.partitions.iter().zip(&bounds)) {
             // Where the counters stand is in their store: what is committed is what is durable.
             let at = match topic {
@@ -77,26 +80,34 @@ async fn of_group<S: Sight>(sight: &S, topic: Topic) -> Finding {
                 _ => committed.as_ref().map(|committed| committed.offset),
             };
             waiting += (bounds.stable - at.unwrap_or(0).max(bounds.earliest)).max(0);
+            if at.is_some_and(|at| at > bounds.end) {
+                ahead = Some(partition);
+            }
         }
-        anyhow::Ok(Some((group, waiting)))
+        anyhow::Ok(Some((group, waiting, ahead)))
     };
     let name = sight.topic(topic);
     match in_time(looked).await {
         Err(why) => Finding::new(Level::Down, format!("group on {name}"), why),
         Ok(None) => Finding::new(Level::Down, format!("group on {name}"), "there is none"),
-        Ok(Some((group, waiting))) => told(&name, &group, waiting),
+        Ok(Some((group, waiting, ahead))) => told(&name, &group, waiting, ahead),
     }
 }
 
-fn told(topic: &str, group: &GroupView, waiting: i64) -> Finding {
+/// `ahead`: a partition where more is said to be done than the log has.
+fn told(topic: &str, group: &GroupView, waiting: i64, ahead: Option<i32>) -> Finding {
     let owned = group.partitions.iter().filter(|(_, owner)| owner.is_some()).count();
-    let detail = format!(
+    let mut detail = format!(
         "{}, {} members own {owned} of {} partitions, {waiting} offsets wait",
         group.state.as_str(),
         group.members,
         group.partitions.len()
     );
+    if let Some(partition) = ahead {
+        detail += &format!("; partition {partition} stands beyond the log's end: see `onlooker lag`");
+    }
     let level = match group.state {
+        _ if ahead.is_some() => Level::Refused,
         GroupState::Stable if owned == group.partitions.len() => Level::Ok,
         GroupState::Rebalancing | GroupState::Stable => Level::Warning,
         GroupState::Empty | GroupState::Unknown => Level::Down,
@@ -180,12 +191,17 @@ mod tests {
     fn a_group_is_as_well_as_its_members() {
         let level = |state, owner: Option<&str>| {
             let partitions = vec![(None, owner.map(str::to_owned))];
-            told("t", &GroupView { name: "g".into(), state, members: 1, partitions }, 3).level
+            told("t", &GroupView { name: "g".into(), state, members: 1, partitions }, 3, None).level
         };
         assert_eq!(level(GroupState::Stable, Some("one")), Level::Ok);
         assert_eq!(level(GroupState::Stable, None), Level::Warning);
         assert_eq!(level(GroupState::Rebalancing, None), Level::Warning);
         assert_eq!(level(GroupState::Empty, None), Level::Down);
+        let partitions = vec![(None, Some("one".to_owned()))];
+        let group = GroupView { name: "g".into(), state: GroupState::Stable, members: 1, partitions };
+        let ahead = told("t", &group, 0, Some(7));
+        assert_eq!(ahead.level, Level::Refused);
+        assert!(ahead.detail.contains("partition 7 stands beyond the log's end"), "{}", ahead.detail);
     }
 
     #[test]
