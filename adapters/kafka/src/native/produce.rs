@@ -21,8 +21,6 @@ const ANY_PARTITION: i32 = -1;
 pub(crate) struct NativeTopic {
     topic: *mut RDKafkaTopic,
     client: *mut RDKafka,
-    /// Over how many partitions keys are spread; 0: not known yet. The library has its address.
-    _spread: Option<Box<AtomicU32>>,
 }
 
 // SAFETY: the library allows every function on a topic from any thread at any time.
@@ -37,7 +35,7 @@ impl NativeTopic {
         if topic.is_null() {
             return Err(from_code(last_error(), format_args!("topic {name}")));
         }
-        Ok(Self { topic, client: client.native_ptr(), _spread: None })
+        Ok(Self { topic, client: client.native_ptr() })
     }
 
     /// To be written to. Keys are spread over this many partitions, or 0: over as many as the topic has when the first
@@ -49,20 +47,21 @@ impl NativeTopic {
         partitions: u32,
     ) -> Result<Self, PortError> {
         let c_name = CString::new(name).map_err(|_| failed("a topic's name has a NUL"))?;
-        let spread = Box::new(AtomicU32::new(partitions));
-        // SAFETY: the client lives; the settings are ours until the topic takes them over; the number lives on the heap for
-        // as long as the topic, which is destroyed first, and after the last record was sent.
+        // For ever: records that still wait for the topic's metadata are given a partition as long as the client lives,
+        // which outlasts this handle. Four bytes for each client that is made.
+        let spread: &'static AtomicU32 = Box::leak(Box::new(AtomicU32::new(partitions)));
+        // SAFETY: the client lives; the settings are ours until the topic takes them over; the number is never freed.
         let topic = unsafe {
             let settings = sys::rd_kafka_default_topic_conf_dup(client.native_ptr());
             sys::rd_kafka_topic_conf_set_partitioner_cb(settings, Some(partition));
-            let number: *const AtomicU32 = &raw const *spread;
+            let number = ptr::from_ref(spread);
             sys::rd_kafka_topic_conf_set_opaque(settings, number.cast::<c_void>().cast_mut());
             sys::rd_kafka_topic_new(client.native_ptr(), c_name.as_ptr(), settings)
         };
         if topic.is_null() {
             return Err(from_code(last_error(), format_args!("topic {name}")));
         }
-        Ok(Self { topic, client: client.native_ptr(), _spread: Some(spread) })
+        Ok(Self { topic, client: client.native_ptr() })
     }
 
     pub(crate) fn ptr(&self) -> *mut RDKafkaTopic {
